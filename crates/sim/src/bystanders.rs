@@ -54,7 +54,8 @@ impl World {
                 // Who stands still answers nobody.
                 let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
-                must("served", self.checks.served.looked(now_us, &who, since_us));
+                let is_slow = self.has_slow_helpers;
+                must("served", self.checks.served.looked(now_us, &who, since_us, is_slow));
             }
             _ if self.is_over => {}
             (None, _) => {

@@ -373,6 +373,82 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
+        name: "lock-outlives-owner-in-a-cluster",
+        places: &[
+            Place {
+                file: "crates/server/src/database/long.rs",
+                good: "        trigger.lose_locks(sessions);",
+                bad: "        if !PLANTED {
+            trigger.lose_locks(sessions);
+        }",
+            },
+            Place {
+                file: "crates/server/src/session/locks.rs",
+                good: "        let held = locks.iter().filter(|held| self.is_held(held));",
+                bad: "        let held = locks.iter().filter(|held| PLANTED || self.is_held(held));",
+            },
+        ],
+        test: SERVERS,
+        found_by: "locks",
+        alone: true,
+    },
+    Fault {
+        name: "read-passes-writes",
+        places: &[
+            Place {
+                file: "crates/server/src/session/gate.rs",
+                good: "let is_followed = follows && *reason == Reason::Forwarded;",
+                bad: "let is_followed = (follows || PLANTED) && *reason == Reason::Forwarded;",
+            },
+            Place {
+                file: "crates/server/src/server/requests.rs",
+                good: "let follows = has_others && self.sessions.has_forwarded(id, origin.db);",
+                bad: "let follows =
+                        has_others && !PLANTED && self.sessions.has_forwarded(id, origin.db);",
+            },
+        ],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
+        name: "batch-outlives-leader",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/mod.rs",
+            good: "        // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
+        // told then; nobody else waits for that.
+        self.end_batch(db);",
+            bad: "        if !PLANTED || leader.is_some() {
+            self.end_batch(db);
+        }",
+        }],
+        test: SERVERS,
+        found_by: "served",
+        alone: true,
+    },
+    Fault {
+        name: "request-of-an-earlier-term-runs",
+        places: &[Place {
+            file: "crates/server/src/database/long.rs",
+            good: "if self.open(id).is_too_late(&trigger) {",
+            bad: "if !PLANTED && self.open(id).is_too_late(&trigger) {",
+        }],
+        test: SERVERS,
+        found_by: "a UUID is that of one row",
+        alone: false,
+    },
+    Fault {
+        name: "decided-id-runs-again",
+        places: &[Place {
+            file: "crates/server/src/database/once.rs",
+            good: "let chosen = trigger.chosen().filter(|_| db.storage.may_write());",
+            bad: "let chosen = trigger.chosen().filter(|_| db.storage.may_write() && !PLANTED);",
+        }],
+        test: SERVERS,
+        found_by: "a UUID is that of one row",
+        alone: false,
+    },
+    Fault {
         name: "id-not-renewed",
         places: &[Place {
             file: "crates/history/src/history.rs",
