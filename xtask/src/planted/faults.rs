@@ -441,8 +441,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "decided-id-runs-again",
         places: &[Place {
             file: "crates/server/src/database/once.rs",
-            good: "let chosen = trigger.chosen().filter(|_| db.storage.may_write());",
-            bad: "let chosen = trigger.chosen().filter(|_| db.storage.may_write() && !PLANTED);",
+            good: "let Some(chosen) = trigger.chosen() else { return Some(trigger) };",
+            bad: "let Some(chosen) = trigger.chosen().filter(|_| !PLANTED) else { return Some(trigger) };",
         }],
         test: SERVERS,
         found_by: "a UUID is that of one row",

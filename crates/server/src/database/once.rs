@@ -212,12 +212,12 @@ impl Databases {
         mut trigger: Trigger,
     ) -> Option<Trigger> {
         let db = self.open(trigger.origin.db);
-        let chosen = trigger.chosen().filter(|_| db.storage.may_write());
-        let Some((chosen, verdict)) = chosen.map(|chosen| (chosen, db.verdict(chosen))) else {
-            return Some(trigger);
-        };
-        match verdict {
+        let Some(chosen) = trigger.chosen() else { return Some(trigger) };
+        let may_write = db.storage.may_write();
+        match db.verdict(chosen) {
             Verdict::Open => return Some(trigger),
+            // Only the leader knows of what has not taken effect here.
+            Verdict::UnderWay | Verdict::Unknown if !may_write => return Some(trigger),
             Verdict::UnderWay if db.read_only(&trigger.origin.identity).is_none() => {
                 self.set_aside(sessions, trigger, Writes::Accepted);
             }

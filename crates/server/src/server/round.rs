@@ -275,9 +275,12 @@ impl Server {
             Turn::Request { session, message, reason, lane } => {
                 databases.release(shell, sessions, session, reason, lane);
                 let has_untold = self.round.untold.contains_key(&(db, session));
-                if sessions.has(session) && (has_untold || databases.has_long_of(db, session)) {
-                    // What came before it is not answered yet: it waits for its own updates, or
-                    // could not be written and has become long when it ran again.
+                let has_earlier = has_untold
+                    || databases.has_long_of(db, session)
+                    || sessions.has_forwarded(session, db);
+                if sessions.has(session) && has_earlier {
+                    // What came before it is not answered yet: it waits for its own updates, could not be
+                    // written and has become long when it ran again, or was in a batch that was given up.
                     let lane = self.lane_of(session, &About::of(&message));
                     // It is no transaction.
                     return self.sessions.put_back(session, message, lane, Marks::default());

@@ -257,6 +257,8 @@ impl Server {
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
         self.databases.set_leads(db, None);
         self.end_batch(db);
+        // Reads of the batch, which have run again.
+        self.decide(db);
         let mut triggers = self.databases.take_to_forward(db);
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
         loading::forget(&mut self.shell, part.receiving);
@@ -331,6 +333,8 @@ impl Server {
         // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
         // told then; nobody else waits for that.
         self.end_batch(db);
+        // An entry of it may take effect next, and finds whose it is.
+        self.queue_for_leader(db);
         let part = self.clusters.part_mut(db);
         let own = part.member.id();
         if leader != Some(own) {

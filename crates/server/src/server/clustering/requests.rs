@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// What is for the leader waits for its turn. While nobody leads it counts as kept for its session.
-    fn queue_for_leader(&mut self, db: DbId) {
+    pub(super) fn queue_for_leader(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
             if trigger.message.len() > TEXT_BYTES_MAX {
@@ -197,10 +197,10 @@ impl Server {
 
     /// A request of this member's own clients runs here. False if the tables are not open.
     fn run_own(&mut self, db: DbId, number: i64) -> bool {
-        if !self.databases.is_open(db) {
+        let part = self.clusters.part_mut(db);
+        if !self.databases.is_open(db) || part.lacks_rows() {
             return false;
         }
-        let part = self.clusters.part_mut(db);
         let forward = part.forwards.number(number);
         let eid = forward.trigger.origin.eid;
         let found = match forward.since {
@@ -311,10 +311,8 @@ impl Server {
                 return;
             }
             let part = self.clusters.part_mut(db);
-            if !part.member.may_propose() {
-                return;
-            }
-            if part.arrived.is_empty() {
+            // What is committed and has not taken effect may be what is asked for.
+            if !part.member.may_propose() || part.lacks_rows() || part.arrived.is_empty() {
                 return;
             }
             let next = self.next_arrived(db);
