@@ -49,13 +49,15 @@ pub(crate) struct Forwards {
 impl Forwards {
     /// A request has come; so many bytes are kept for it, none if somebody leads.
     pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
-        self.next += 1;
-        self.outbound.enter(&trigger.origin, self.next, kept_bytes);
-        self.by_eid.insert(trigger.origin.eid, self.next);
+        // What has been here before, and has run meanwhile, comes before what has come since.
+        let number = trigger.forward.unwrap_or(self.next + 1);
+        self.next = self.next.max(number);
+        self.outbound.enter(&trigger.origin, number, kept_bytes);
+        self.by_eid.insert(trigger.origin.eid, number);
         let since = trigger.since;
         let attempts = trigger.attempts.max(u64::from(since.is_some()));
         let forward = Forward { trigger, since, attempts, state: State::New, kept_bytes };
-        self.by_number.insert(self.next, forward);
+        self.by_number.insert(number, forward);
     }
 
     pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {
@@ -76,7 +78,7 @@ impl Forwards {
     fn take_number(&mut self, number: i64) -> Forward {
         let mut forward = self.by_number.remove(&number).expect("the number is that of a request");
         let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
-        trigger.attempts = *attempts;
+        (trigger.attempts, trigger.forward) = (*attempts, Some(number));
         self.by_eid.remove(&trigger.origin.eid);
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
@@ -171,20 +173,31 @@ mod tests {
     use crate::ids::DbId;
     use crate::origin::{Asker, Origin};
 
+    fn request(eid: Uuid) -> Trigger {
+        let (asker, identity, id) = (Asker::Server, Arc::default(), vec![]);
+        let origin = Origin { asker, identity, id, db: DbId(1), created_us: 0, eid };
+        let message = TextBuf::validate(b"[]".to_vec()).expect("JSON");
+        Trigger::new(origin, Arc::new(message))
+    }
+
+    /// This server came to lead, and leads no more before it has run the first of them.
+    #[test]
+    fn what_comes_back_has_its_old_place() {
+        let (first, second) = (Uuid::from_u128(5), Uuid::from_u128(6));
+        let mut forwards = Forwards::default();
+        [first, second].into_iter().for_each(|eid| forwards.push(request(eid), 0));
+        let came = forwards.new_ones();
+        let ran = forwards.take(first).expect("it is there").trigger;
+        forwards.push(ran, 0);
+        assert_eq!(forwards.new_ones(), came);
+        assert_eq!(forwards.number(came[0]).trigger.origin.eid, first);
+    }
+
     #[test]
     fn only_the_last_attempt_is_answered() {
         let eid = Uuid::from_u128(5);
-        let origin = Origin {
-            asker: Asker::Server,
-            identity: Arc::default(),
-            id: vec![],
-            db: DbId(1),
-            created_us: 0,
-            eid,
-        };
-        let message = TextBuf::validate(b"[]".to_vec()).expect("JSON");
         let mut forwards = Forwards::default();
-        forwards.push(Trigger::new(origin, Arc::new(message)), 0);
+        forwards.push(request(eid), 0);
         assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         forwards.number(number).attempts += 1;

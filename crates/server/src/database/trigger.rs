@@ -52,6 +52,8 @@ pub(crate) struct Trigger {
     pub(crate) since: Option<u64>,
     /// In a cluster: how often its leaders have been asked.
     pub(crate) attempts: u64,
+    /// In a cluster: its number among the requests for the leader, once it has one: it keeps its place there.
+    pub(crate) forward: Option<i64>,
     /// The term in which another member asked this one as its leader; 0 if nobody did.
     pub(crate) term: u64,
     /// What it asks for that `transact` does not know.
@@ -79,6 +81,7 @@ impl Trigger {
             refused: None,
             since: None,
             attempts: 0,
+            forward: None,
             term: 0,
             once: None,
         }
