@@ -256,9 +256,11 @@ impl Server {
         self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
         self.databases.set_leads(db, None);
-        self.end_batch(db);
-        // Reads of the batch, which have run again.
-        self.decide(db);
+        if self.databases.has_batch(db) {
+            self.end_batch(db);
+            // Reads of the batch, which have run again.
+            self.decide(db);
+        }
         let mut triggers = self.databases.take_to_forward(db);
         let (mut forwards, mut conversion) = (part.forwards, part.conversion);
         loading::forget(&mut self.shell, part.receiving);
