@@ -2,11 +2,11 @@
 //! them.
 
 use serde_json::{Value, json};
-use weir_server::event::{Event, SessionId};
+use weir_server::event::SessionId;
 
 use crate::checks::must;
-use crate::clients::whole;
 use crate::plan::Part;
+use crate::sessions::{Session, is_not_served};
 use crate::world::{Due, World};
 
 /// How many there are, and the number of the first among all clients.
@@ -19,11 +19,11 @@ const PAUSE_US: usize = 100_000;
 /// A client.
 #[derive(Default)]
 pub(crate) struct Bystander {
-    session: Option<(usize, u64, SessionId)>,
+    session: Option<Session>,
     requests: u64,
     /// What it waits for the answer to; since when, and how long that may wait by itself.
     asked: Option<(&'static str, u64, u64)>,
-    /// It has a monitor.
+    /// The client has a monitor in this session.
     watches: bool,
 }
 
@@ -59,14 +59,11 @@ impl World {
             }
             _ if self.is_over => {}
             (None, _) => {
-                if let Some(session) = self.open_session_anywhere() {
-                    let requests = self.bystanders[number].requests;
-                    let session = Some(session);
-                    self.bystanders[number] =
-                        Bystander { session, requests, ..Bystander::default() };
-                }
+                let session = self.open_session();
+                let bystander = &mut self.bystanders[number];
+                (bystander.session, bystander.watches) = (session, false);
             }
-            (Some(session), None) if self.rng.chance(5) => self.end_bystander(session),
+            (Some(session), None) if self.rng.chance(5) => self.hang_up(session),
             (Some(_), None) => self.bystander_asks(number),
         }
     }
@@ -96,16 +93,10 @@ impl World {
         bystander.requests += 1;
         let id = bystander.requests;
         bystander.asked = Some((what, now_us, wait_ms * 1000));
-        let (n, _, session) = bystander.session.expect("it is connected");
-        self.note(n, &format!("bystander {number} asks for {what}"));
+        let session = bystander.session.expect("it is connected");
+        self.note(session.0, &format!("bystander {number} asks for {what}"));
         let method = if matches!(what, "wait" | "select") { "transact" } else { what };
-        let message = json!({"id": id, "method": method, "params": params}).to_string();
-        self.event_at(now_us + 20, n, Event::Message { session, bytes: message.into_bytes() });
-    }
-
-    fn end_bystander(&mut self, (n, _, session): (usize, u64, SessionId)) {
-        self.event_at(self.now_us, n, Event::Closed { session, error: None });
-        self.bystander_ended(session);
+        self.send_request(now_us + 20, session, (id, method, &params));
     }
 
     fn bystander_of(&self, session: SessionId) -> Option<usize> {
@@ -128,9 +119,7 @@ impl World {
     /// A client takes what it has been sent.
     pub(crate) fn bystander_is_told(&mut self, n: usize, session: SessionId) {
         while let Some(number) = self.bystander_of(session) {
-            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
-            let Ok(Some(end)) = whole(stream) else { return };
-            let message: Vec<u8> = stream.drain(..end).collect();
+            let Some(message) = self.next_message(n, session) else { return };
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             match message["method"].as_str() {
                 Some("echo") => self.answer_echo(n, session, &message),
@@ -148,11 +137,8 @@ impl World {
         let (what, ..) = bystander.asked.take().expect("it has asked");
         let session = bystander.session.expect("it has a session");
         let error = &message["error"];
-        let is_gone = ["database not available", "unknown database"]
-            .iter()
-            .any(|text| error["error"] == json!(text));
-        if is_gone || *error == json!("canceled") {
-            return self.end_bystander(session);
+        if is_not_served(error) || *error == json!("canceled") {
+            return self.hang_up(session);
         }
         let is_late = what == "weir_sync" && error["error"] == json!("timed out");
         assert!(is_late || error.is_null(), "{what}: {message}");

@@ -1,12 +1,12 @@
 //! Clients: those that write and read through one server after the other, and those that watch.
 
 use serde_json::{Value, json};
-use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
 use weir_upstream::Input;
 
 use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
 use crate::replica::Following;
+use crate::sessions::{Session, is_not_served};
 use crate::tempo::Tempo;
 use crate::world::{Due, World};
 
@@ -62,7 +62,7 @@ pub(crate) struct Client {
     /// What leads its dialogue, if it watches as a replica does.
     pub(crate) following: Option<Box<Following>>,
     /// Its session: with which process.
-    pub(crate) session: Option<(usize, u64, SessionId)>,
+    pub(crate) session: Option<Session>,
     asked: Option<(Asked, u64)>,
     requests: u64,
     rows: u64,
@@ -193,9 +193,8 @@ impl World {
         }
         if let Some((_, since_us)) = &client.asked {
             let is_patient = client.watches || since_us + PATIENCE_US > now_us;
-            if !is_patient && let Some((node, _, session)) = client.session {
-                self.event_at(now_us, node, Event::Closed { session, error: None });
-                self.session_lost(number);
+            if !is_patient && let Some(session) = client.session {
+                self.hang_up(session);
             }
             return;
         }
@@ -228,7 +227,8 @@ impl World {
     }
 
     fn connect_client(&mut self, number: usize) {
-        if self.open_session(number) && self.clients[number].watches {
+        self.clients[number].session = self.open_session();
+        if self.clients[number].session.is_some() && self.clients[number].watches {
             let state = self.clients[number].state.clone();
             let tables = json!({"T": [{"columns": ["name", "n"]}]});
             let params = json!(["Sim", "m", tables, state]);
@@ -236,36 +236,13 @@ impl World {
         }
     }
 
-    /// A client tries a server; false if nobody listens there.
-    pub(crate) fn open_session(&mut self, number: usize) -> bool {
-        let session = self.open_session_anywhere();
-        if session.is_some() {
-            self.clients[number].session = session;
-        }
-        session.is_some()
-    }
-
-    /// Somebody tries a server: which one, in which life, and the session, if somebody listens there.
-    pub(crate) fn open_session_anywhere(&mut self) -> Option<(usize, u64, SessionId)> {
-        let n = self.rng.below(self.nodes.len());
-        let now_us = self.now_us;
-        let node = &self.nodes[n];
-        let is_up = node.server.is_some() && node.paused_until_us <= now_us;
-        if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
-            return None;
-        }
-        let life = node.life;
-        Some((n, life, self.accept_client(now_us, n)))
-    }
-
     /// A watcher goes to another server now and then.
     pub(crate) fn move_watcher(&mut self, number: usize) {
         if self.is_calm || !self.rng.chance(2) {
             return;
         }
-        if let Some((n, _, session)) = self.clients[number].session {
-            self.event_at(self.now_us, n, Event::Closed { session, error: None });
-            self.session_lost(number);
+        if let Some(session) = self.clients[number].session {
+            self.hang_up(session);
         }
     }
 
@@ -346,25 +323,15 @@ impl World {
         client.requests += 1;
         let id = client.requests;
         client.asked = Some((asked, now_us));
-        let (n, _, session) = client.session.expect("it is connected");
-        let message = json!({"id": id, "method": method, "params": params}).to_string();
+        let session = client.session.expect("it is connected");
         let at = now_us + 20 + self.rng.below(200) as u64;
-        self.event_at(at, n, Event::Message { session, bytes: message.into_bytes() });
+        self.send_request(at, session, (id, method, params));
     }
 
-    /// A server has ended a session, or its process has ended.
-    pub(crate) fn session_ended(&mut self, n: usize, session: SessionId) {
-        self.nodes[n].received.remove(&session);
-        self.visit_ended(session);
-        self.pipeline_ended(session);
-        self.bystander_ended(session);
+    /// A session has ended.
+    pub(crate) fn client_ended(&mut self, session: SessionId) {
         let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
-        if let Some(number) = self.clients.iter().position(is_it) {
-            self.session_lost(number);
-        }
-    }
-
-    fn session_lost(&mut self, number: usize) {
+        let Some(number) = self.clients.iter().position(is_it) else { return };
         if self.clients[number].following.is_some() {
             self.clients[number].session = None;
             return self.replica_input(number, Input::Down(None));
@@ -393,9 +360,7 @@ impl World {
     pub(crate) fn sent(&mut self, n: usize, session: SessionId) {
         let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
         while let Some(number) = self.clients.iter().position(is_it) {
-            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
-            let Ok(Some(end)) = whole(stream) else { return };
-            let message: Vec<u8> = stream.drain(..end).collect();
+            let Some(message) = self.next_message(n, session) else { return };
             if self.clients[number].following.is_some() {
                 self.replica_hears(number, &message);
                 continue;
@@ -418,13 +383,6 @@ impl World {
         }
     }
 
-    /// A server asks whether its client is still there.
-    pub(crate) fn answer_echo(&mut self, n: usize, session: SessionId, message: &Value) {
-        let reply = json!({"id": message["id"], "result": message["params"], "error": null});
-        let bytes = reply.to_string().into_bytes();
-        self.event_at(self.now_us, n, Event::Message { session, bytes });
-    }
-
     fn answered(&mut self, number: usize, message: &Value) {
         let client = &mut self.clients[number];
         assert_eq!(message["id"], json!(client.requests), "answers come in order");
@@ -432,9 +390,7 @@ impl World {
         let (n, life, _) = client.session.expect("it has a session");
         let is_conversion = matches!(asked, Asked::Convert);
         let error = &message["error"];
-        let is_away = ["database not available", "unknown database"]
-            .iter()
-            .any(|text| error["error"] == json!(text));
+        let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled");
         // Who waits for a state, or for first rows, is told when the database goes.
         if is_away || is_canceled && matches!(asked, Asked::Sync(_) | Asked::Monitor) {
@@ -542,15 +498,14 @@ impl World {
 
     /// A server that joins its cluster again has no database yet: the client goes to another one.
     fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
-        let (n, _, session) = self.clients[number].session.expect("it has a session");
+        let session = self.clients[number].session.expect("it has a session");
         match asked {
             Asked::Insert(name) => self.checks.refused(&name),
             // It has not happened, and will not.
             Asked::Swap(..) => {}
             asked => self.clients[number].asked = Some((asked, asked_us)),
         }
-        self.event_at(self.now_us, n, Event::Closed { session, error: None });
-        self.session_lost(number);
+        self.hang_up(session);
     }
 
     fn insert_answered(
@@ -625,11 +580,8 @@ impl World {
         let bytes = message.to_string().into_bytes();
         self.handle(n, Event::Message { session, bytes });
         for _ in 0..100 {
-            let stream = self.nodes[n].received.get(&session);
-            if let Some(stream) = stream
-                && let Ok(Some(end)) = whole(stream)
-            {
-                let message: Value = serde_json::from_slice(&stream[..end]).expect("JSON");
+            if let Some(message) = self.next_message(n, session) {
+                let message: Value = serde_json::from_slice(&message).expect("JSON");
                 return message["result"].clone();
             }
             self.run_for(50);
@@ -639,15 +591,6 @@ impl World {
 }
 
 /// The id of the row that was inserted, as the results of a transaction say it.
-fn id_in(results: &[Value]) -> Option<&str> {
+pub(crate) fn id_in(results: &[Value]) -> Option<&str> {
     results.iter().find_map(|result| result["uuid"][1].as_str())
-}
-
-/// Where the first whole message ends.
-pub(crate) fn whole(stream: &[u8]) -> Result<Option<usize>, String> {
-    if stream.is_empty() {
-        return Ok(None);
-    }
-    let end = Framer::new().feed(stream).map_err(|error| error.to_string())?;
-    Ok(end)
 }

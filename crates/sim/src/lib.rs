@@ -9,9 +9,9 @@
 //! 2. `node`: one server; carries out what the core asks for; `files`: what of that concerns its files.
 //! 3. `disk`: what of a file is there after a crash.
 //! 4. `network`: connections between the servers.
-//! 5. `clients`: who writes and reads, and knows what it has been told; `replica`: one of those who watch,
-//!    under conditions; `pipelines`: who asks for more before he is answered; `bystanders`: who changes
-//!    nothing; `tempo`: how fast.
+//! 5. `sessions`: what all clients do; `clients`: who writes and reads, and knows what it has been told;
+//!    `replica`: one of those who watch, under conditions; `pipelines`: who asks for more before he is
+//!    answered; `bystanders`: who changes nothing; `tempo`: how fast.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
 //! 7. `checks`: what must be true of all that, a checker a file.
 //! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
@@ -33,6 +33,7 @@ mod pipelines;
 pub mod plan;
 mod replica;
 pub mod seed;
+mod sessions;
 pub mod sources;
 mod tempo;
 pub mod world;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_server::effect::Framing;
 use weir_server::event::{Event, LinkId, SessionId};
 
-use crate::clients::whole;
+use crate::sessions::whole;
 use crate::world::{Due, World};
 
 /// What a server calls its end of a connection.

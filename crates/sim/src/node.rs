@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub(crate) received: BTreeMap<SessionId, Vec<u8>>,
     work: BTreeMap<WorkId, Work>,
     said: BTreeMap<WorkId, Word>,
-    /// It leaves no transaction to helpers.
+    /// The server leaves no transaction to helpers.
     pub(crate) runs_all_itself: bool,
     /// The process is down until then.
     pub(crate) down_until_us: u64,

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use weir_server::event::{Event, SessionId};
+use weir_server::event::SessionId;
 
 use crate::checks::{COUNTER, must};
-use crate::clients::{PATIENCE_US, count, whole};
+use crate::clients::{PATIENCE_US, count, id_in};
 use crate::plan::Part;
+use crate::sessions::{Session, is_not_served};
 use crate::tempo::Tempo;
 use crate::world::{Due, World};
 
@@ -34,7 +35,7 @@ enum Asked {
     Look(u64),
     /// A row that is counted.
     Insert(String),
-    /// The same once the own row has a number, which it may have, get or never have.
+    /// A row that is counted, once the session's own row has a number: one that it has, gets later, or never has.
     Wait(String),
     /// The row that is written under the lock of this process.
     Guard,
@@ -47,7 +48,7 @@ enum Asked {
 
 /// A client.
 pub(crate) struct Pipeline {
-    session: Option<(usize, u64, SessionId)>,
+    session: Option<Session>,
     sessions: u64,
     /// By the ids of the requests; since when.
     asked: BTreeMap<u64, (Asked, u64)>,
@@ -87,7 +88,7 @@ impl Pipeline {
         }
     }
 
-    fn begin(&mut self, session: (usize, u64, SessionId)) {
+    fn begin(&mut self, session: Session) {
         let (sessions, requests, rows) = (self.sessions + 1, self.requests, self.rows);
         *self = Self { session: Some(session), sessions, requests, rows, ..Self::new() };
     }
@@ -147,10 +148,10 @@ impl World {
         }
         let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         match self.pipelines[number].session {
-            Some(session) if !is_patient => self.end_pipeline(session),
+            Some(session) if !is_patient => self.hang_up(session),
             _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
             None => self.connect_pipeline(number),
-            Some(session) if !self.is_calm && self.rng.chance(1) => self.end_pipeline(session),
+            Some(session) if !self.is_calm && self.rng.chance(1) => self.hang_up(session),
             Some(_) => {
                 for _ in 0..=self.rng.below(TOGETHER_MAX) {
                     self.pipeline_asks_more(number);
@@ -160,14 +161,9 @@ impl World {
     }
 
     fn connect_pipeline(&mut self, number: usize) {
-        if let Some(session) = self.open_session_anywhere() {
+        if let Some(session) = self.open_session() {
             self.pipelines[number].begin(session);
         }
-    }
-
-    fn end_pipeline(&mut self, (n, _, session): (usize, u64, SessionId)) {
-        self.event_at(self.now_us, n, Event::Closed { session, error: None });
-        self.pipeline_ended(session);
     }
 
     fn pipeline_of(&self, session: SessionId) -> Option<usize> {
@@ -277,18 +273,15 @@ impl World {
         pipeline.asked.insert(id, (asked, now_us));
         pipeline.arrives_us = (now_us + 20 + pause_us).max(pipeline.arrives_us + 1);
         let (arrives_us, session) = (pipeline.arrives_us, pipeline.session);
-        let (n, _, session) = session.expect("it is connected");
-        self.note(n, &text);
-        let message = json!({"id": id, "method": method, "params": params}).to_string();
-        self.event_at(arrives_us, n, Event::Message { session, bytes: message.into_bytes() });
+        let session = session.expect("it is connected");
+        self.note(session.0, &text);
+        self.send_request(arrives_us, session, (id, method, params));
     }
 
     /// A client takes what it has been sent.
     pub(crate) fn pipeline_is_told(&mut self, n: usize, session: SessionId) {
         while let Some(number) = self.pipeline_of(session) {
-            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
-            let Ok(Some(end)) = whole(stream) else { return };
-            let message: Vec<u8> = stream.drain(..end).collect();
+            let Some(message) = self.next_message(n, session) else { return };
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             match message["method"].as_str() {
                 Some("echo") => self.answer_echo(n, session, &message),
@@ -313,9 +306,7 @@ impl World {
         let session = pipeline.session.expect("it has a session");
         let (n, life, _) = session;
         let error = &message["error"];
-        let is_away = ["database not available", "unknown database"]
-            .iter()
-            .any(|text| error["error"] == json!(text));
+        let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();
         if is_away || is_canceled {
             // What a relay had sent on may have been done.
@@ -324,7 +315,7 @@ impl World {
                 Asked::Insert(_) | Asked::Wait(_) => self.checks.unknown(),
                 _ => {}
             }
-            return self.end_pipeline(session);
+            return self.hang_up(session);
         }
         assert!(error.is_null(), "{asked:?}: {message}");
         let result = &message["result"];
@@ -343,9 +334,7 @@ impl World {
             Asked::Wait(name) if wrong == Some("timed out") => self.checks.refused(&name),
             Asked::Insert(name) | Asked::Wait(name) => {
                 assert_eq!(wrong, None, "{name}: {message}");
-                let id = result
-                    .as_array()
-                    .and_then(|done| done.iter().find_map(|done| done["uuid"][1].as_str()));
+                let id = id_in(result.as_array().expect("results"));
                 self.checks.acknowledged((n, life), (&name, id), asked_us);
             }
             // Somebody may have been there before.

@@ -158,7 +158,8 @@ impl World {
         for output in out {
             match output {
                 Output::Connect { .. } => {
-                    let is_open = self.open_session(number);
+                    self.clients[number].session = self.open_session();
+                    let is_open = self.clients[number].session.is_some();
                     let refused = Input::Down(Some("Connection refused"));
                     self.replica_input(number, if is_open { Input::Up } else { refused });
                 }

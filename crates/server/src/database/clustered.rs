@@ -41,8 +41,7 @@ impl Databases {
         assert!(!trigger.origin.is_of_peer(), "who was asked as the leader asks nobody else");
         let id = trigger.origin.db;
         if let (Some(session), None) = (trigger.origin.session(), trigger.holds) {
-            let locks = trigger.locks.take();
-            trigger.locks = Some(locks.unwrap_or_else(|| trigger.owned_locks(sessions, session)));
+            trigger.keep_locks(sessions);
             trigger.holds = Some(Reason::Forwarded);
             sessions.hold(session, Reason::Forwarded, Lane::Db(id));
         }
@@ -100,13 +99,13 @@ impl Databases {
         let (mut of_peers, mut reads) = (Vec::new(), Vec::new());
         let (open, since) = self.open(id).end_batch();
         for (mut trigger, _) in open.into_iter().filter_map(|done| done.request) {
-            let text = trigger.message.text();
-            let only_reads =
-                || trigger.once.is_none() && weir_engine::only_reads_once(&operations(text));
             let is_behind = |session| sessions.has_forwarded(session, id);
             if trigger.origin.is_of_peer() {
                 of_peers.push(trigger.origin);
-            } else if only_reads() && !trigger.origin.session().is_some_and(is_behind) {
+            } else if trigger.once.is_none()
+                && trigger.reads_once()
+                && !trigger.origin.session().is_some_and(is_behind)
+            {
                 reads.push(trigger);
             } else {
                 trigger.since = since.or(trigger.since);

@@ -30,7 +30,7 @@ use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
-use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written, operations};
+use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
 
 /// What a helper is at work on.
 #[derive(Debug)]
@@ -87,12 +87,7 @@ impl Databases {
         };
         let id = trigger.origin.db;
         if let Asker::Session(session) = trigger.origin.asker {
-            // A long message is gone through only for a session that has locks.
-            let text = trigger.message.text();
-            let asked = std::iter::once(text).flat_map(operations);
-            let owned = || sessions.owned_among(session, asked);
-            let locks = trigger.locks.take().unwrap_or_else(owned);
-            trigger.locks = Some(locks);
+            trigger.keep_locks(sessions);
             if trigger.holds.is_none() {
                 trigger.holds = Some(Reason::Turn);
                 sessions.hold(session, Reason::Turn, Lane::Db(id));

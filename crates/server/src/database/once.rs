@@ -42,11 +42,6 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// The answer to a transaction that is not to run, or to who asks what has come of it.
-    fn reply(self, chosen: Chosen, is_outcome: bool) -> Vec<u8> {
-        if is_outcome { self.outcome().to_vec() } else { self.results(chosen) }
-    }
-
     /// The answer to `weir_outcome`.
     fn outcome(self) -> &'static [u8] {
         match self {
@@ -209,25 +204,39 @@ impl Databases {
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
-        mut trigger: Trigger,
+        trigger: Trigger,
     ) -> Option<Trigger> {
         let db = self.open(trigger.origin.db);
         let Some(chosen) = trigger.chosen() else { return Some(trigger) };
-        let may_write = db.storage.may_write();
         match db.verdict(chosen) {
-            Verdict::Open => return Some(trigger),
+            Verdict::Open => Some(trigger),
             // Only the leader knows of what has not taken effect here.
-            Verdict::UnderWay | Verdict::Unknown if !may_write => return Some(trigger),
-            Verdict::UnderWay if db.read_only(&trigger.origin.identity).is_none() => {
-                self.set_aside(sessions, trigger, Writes::Accepted);
-            }
+            Verdict::UnderWay | Verdict::Unknown if !db.storage.may_write() => Some(trigger),
             verdict => {
-                self.forget_attempt(shell, &mut trigger);
-                let reply = verdict.reply(chosen, trigger.is_outcome());
-                self.open(trigger.origin.db).file_done(Some((trigger, reply)), None);
+                self.file_verdict(shell, sessions, trigger, (chosen, verdict));
+                None
             }
         }
-        None
+    }
+
+    /// A transaction does not run: it waits until what it repeats is decided, or is answered.
+    fn file_verdict(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        mut trigger: Trigger,
+        (chosen, verdict): (Chosen, Verdict),
+    ) {
+        let db = self.open(trigger.origin.db);
+        if verdict == Verdict::UnderWay && db.read_only(&trigger.origin.identity).is_none() {
+            return self.set_aside(sessions, trigger, Writes::Accepted);
+        }
+        self.forget_attempt(shell, &mut trigger);
+        let reply = match trigger.is_outcome() {
+            true => verdict.outcome().to_vec(),
+            false => verdict.results(chosen),
+        };
+        self.open(trigger.origin.db).file_done(Some((trigger, reply)), None);
     }
 
     /// A transaction has run: what is to be filed of it. `None` if it runs elsewhere or later, or has
@@ -264,21 +273,12 @@ impl Databases {
             self.forward(sessions, trigger);
             return None;
         };
-        let may_ask = db.read_only(&trigger.origin.identity).is_none();
-        match verdict {
-            Verdict::UnderWay if may_ask => {
-                self.set_aside(sessions, trigger, Writes::Accepted);
-                None
-            }
-            Verdict::Open if may_ask => {
-                db.promise_never(shell, trigger, chosen);
-                None
-            }
-            verdict => {
-                executed.reply = verdict.reply(chosen, trigger.is_outcome());
-                Some((trigger, executed))
-            }
+        if verdict == Verdict::Open && db.read_only(&trigger.origin.identity).is_none() {
+            db.promise_never(shell, trigger, chosen);
+        } else {
+            self.file_verdict(shell, sessions, trigger, (chosen, verdict));
         }
+        None
     }
 }
 

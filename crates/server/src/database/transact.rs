@@ -338,11 +338,9 @@ impl Databases {
         let db = self.open(trigger.origin.db);
         let mut record = None;
         if let Some(change) = &delta {
-            if let (true, None, Some(session)) =
-                (db.storage.is_clustered(), &trigger.locks, trigger.origin.session())
-            {
+            if db.storage.is_clustered() {
                 // What it has run under counts as well if another leader has to run it.
-                trigger.locks = Some(trigger.owned_locks(sessions, session));
+                trigger.keep_locks(sessions);
             }
             let eid = trigger.entry_id();
             match db.record(shell, change, (eid, comment), done.durable, writes) {

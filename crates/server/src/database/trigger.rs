@@ -5,7 +5,6 @@ use std::sync::Arc;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
-use crate::ids::SessionId;
 use crate::once::Once;
 use crate::origin::Origin;
 use crate::session::Sessions;
@@ -93,10 +92,25 @@ impl Trigger {
         self.message.text().as_bytes().first() == Some(&b'[')
     }
 
-    /// Which of the locks that it asserts its session owns now.
-    pub(super) fn owned_locks(&self, sessions: &Sessions, session: SessionId) -> Vec<Held> {
-        let asked = std::iter::once(self.message.text()).flat_map(operations);
-        sessions.owned_among(session, asked)
+    /// A client's request: `locks` are those that it is known to have owned when it asked.
+    pub(crate) fn asked(
+        origin: Origin,
+        message: TextBuf,
+        locks: Option<Vec<Held>>,
+        once: Option<Once>,
+    ) -> Self {
+        let mut trigger = Self { locks, ..Self::new(origin, Arc::new(message)) };
+        trigger.set_once(once);
+        trigger
+    }
+
+    /// The locks that it asserts and its session owns now count whenever it runs, unless others do already.
+    pub(super) fn keep_locks(&mut self, sessions: &Sessions) {
+        if let (Some(session), None) = (self.origin.session(), &self.locks) {
+            // A long message is gone through only for a session that has locks.
+            let asked = std::iter::once(self.message.text()).flat_map(operations);
+            self.locks = Some(sessions.owned_among(session, asked));
+        }
     }
 
     /// Whether no operation can change anything.

@@ -179,9 +179,7 @@ impl Server {
                     if has_others && self.is_for_others(id, origin.db, &operations, once) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
-                        let mut trigger = Trigger::new(origin, Arc::new(message));
-                        trigger.locks = locks;
-                        trigger.set_once(once);
+                        let trigger = Trigger::asked(origin, message, locks, once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
                     let follows = has_others && self.sessions.has_forwarded(id, origin.db);
@@ -204,9 +202,8 @@ impl Server {
                     let Self { shell, sessions, databases, .. } = self;
                     if once.is_some_and(Once::is_judged) {
                         drop(operations);
-                        let mut trigger = Trigger::new(origin, Arc::new(plain.unwrap_or(message)));
-                        trigger.locks = locks;
-                        trigger.set_once(once);
+                        let message = plain.unwrap_or(message);
+                        let trigger = Trigger::asked(origin, message, locks, once);
                         return databases.run_again_here(shell, sessions, trigger);
                     }
                     let owned = locks.as_deref();
@@ -214,9 +211,7 @@ impl Server {
                     let outcome = databases.execute(shell, sessions, &origin, how, &operations);
                     drop(operations);
                     let message = plain.unwrap_or(message);
-                    let mut trigger = Trigger::new(origin, Arc::new(message));
-                    trigger.locks = locks;
-                    trigger.set_once(once);
+                    let trigger = Trigger::asked(origin, message, locks, once);
                     return databases.transact(shell, sessions, trigger, outcome);
                 }
                 None

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
-use weir_server::event::{Event, SessionId};
+use weir_server::event::SessionId;
 
 use crate::checks::must;
-use crate::clients::whole;
+use crate::sessions::is_not_served;
 use crate::world::{Due, World};
 
 /// Who has no answer for so long gives up, in microseconds.
@@ -207,7 +207,7 @@ impl World {
         if let Some((_, since_us)) = &visitor.asked {
             let is_patient = visitor.watches || self.is_calm || since_us + PATIENCE_US > now_us;
             if !is_patient && let Some(session) = session {
-                self.end_visit(session);
+                self.hang_up(session);
             }
             return;
         }
@@ -215,7 +215,7 @@ impl World {
             _ if self.is_over && !self.sources().visitors[number].watches => {}
             None => self.connect_visitor(number),
             // Somebody else may have a turn.
-            Some(session) if !self.is_calm && self.rng.chance(2) => self.end_visit(session),
+            Some(session) if !self.is_calm && self.rng.chance(2) => self.hang_up(session),
             Some(_) if self.sources().visitors[number].watches => {}
             Some((n, ..)) => self.next_visitor_request(number, n),
         }
@@ -225,16 +225,9 @@ impl World {
         // At most servers there is nobody else; at the source and the first relay some meet.
         let most = if self.rng.chance(50) { 2 } else { self.nodes.len() };
         let n = self.rng.below(most);
-        let now_us = self.now_us;
-        let node = &self.nodes[n];
-        let is_up = node.server.is_some() && node.paused_until_us <= now_us;
-        if !is_up || node.remote.is_none() || node.db.is_none() && !node.is_relay() {
-            return;
-        }
-        let life = node.life;
-        let session = self.accept_client(now_us, n);
+        let Some(session) = self.open_session_at(n) else { return };
         let visitor = &mut self.sources_mut().visitors[number];
-        visitor.session = Some((n, life, session));
+        visitor.session = Some(session);
         if visitor.watches {
             let tables = match visitor.columns() {
                 Columns::Kept => json!({"T": [{"columns": ["name", "n"]}]}),
@@ -306,20 +299,13 @@ impl World {
         let id = visitor.requests;
         visitor.asked = Some((asked, now_us));
         visitor.is_turned = false;
-        let (n, _, session) = visitor.session.expect("it is connected");
-        self.note(n, &text);
-        let message = json!({"id": id, "method": method, "params": params}).to_string();
+        let session = visitor.session.expect("it is connected");
+        self.note(session.0, &text);
         let at = now_us + 20 + self.rng.below(200) as u64;
-        self.event_at(at, n, Event::Message { session, bytes: message.into_bytes() });
+        self.send_request(at, session, (id, method, params));
     }
 
-    /// A visitor goes.
-    fn end_visit(&mut self, (n, _, session): (usize, u64, SessionId)) {
-        self.event_at(self.now_us, n, Event::Closed { session, error: None });
-        self.visit_ended(session);
-    }
-
-    /// A server has ended a session, or its process has ended.
+    /// A session has ended.
     pub(crate) fn visit_ended(&mut self, session: SessionId) {
         let Some(number) = self.visitor_of(session) else { return };
         let sources = self.sources_mut();
@@ -337,9 +323,7 @@ impl World {
     /// A visitor takes what it has been sent.
     pub(crate) fn visitor_is_told(&mut self, n: usize, session: SessionId) {
         while let Some(number) = self.visitor_of(session) {
-            let Some(stream) = self.nodes[n].received.get_mut(&session) else { return };
-            let Ok(Some(end)) = whole(stream) else { return };
-            let message: Vec<u8> = stream.drain(..end).collect();
+            let Some(message) = self.next_message(n, session) else { return };
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             let visitor = &mut self.sources_mut().visitors[number];
             match message["method"].as_str() {
@@ -380,11 +364,8 @@ impl World {
         let (n_of_session, life, session) = visitor.session.expect("it has a session");
         assert_eq!(n, n_of_session, "a session has one server");
         let error = &message["error"];
-        let is_away = ["database not available", "unknown database"]
-            .iter()
-            .any(|text| error["error"] == json!(text));
-        if is_away {
-            return self.end_visit((n, life, session));
+        if is_not_served(error) {
+            return self.hang_up((n, life, session));
         }
         if *error == json!("canceled") {
             // Nobody knows whether it was done.

@@ -17,11 +17,12 @@ impl Server {
     /// What has run is proposed to the cluster: its changes are undone until they are committed.
     /// Other members get their replies ahead of the entries.
     pub(in crate::server) fn propose(&mut self, db: DbId) {
-        let proposals = self.databases.begin_batch(db);
-        let may_propose = self.clusters.part(db).is_some_and(|part| part.member.may_propose());
-        if !may_propose {
-            return self.end_batch(db);
+        self.settle_who_writes(db);
+        if !self.databases.has_proposals(db) {
+            // This member leads no more.
+            return;
         }
+        let proposals = self.databases.begin_batch(db);
         self.answer_peers(db);
         let now_us = self.shell.now_us();
         let member = &mut self.clusters.part_mut(db).member;
