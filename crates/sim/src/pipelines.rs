@@ -305,6 +305,7 @@ impl World {
         let (asked, asked_us) = pipeline.asked.remove(&id).expect("it is answered once");
         let session = pipeline.session.expect("it has a session");
         let (n, life, _) = session;
+        self.note(n, &format!("pipeline {number} is answered, as {id}: {}", message["result"]));
         let error = &message["error"];
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();

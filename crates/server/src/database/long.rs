@@ -97,15 +97,16 @@ impl Databases {
     }
 
     /// Transactions that are with helpers, or wait for them or for the tables.
-    pub(crate) fn unfinished(&self, id: DbId) -> Vec<&Trigger> {
-        let Some(db) = self.get(id) else { return Vec::new() };
-        let queued = db.tables.queue().filter_map(|queued| match queued {
-            Queued::Trigger(trigger) => Some(trigger),
-            _ => None,
+    pub(crate) fn unfinished(&self, id: DbId) -> impl Iterator<Item = &Trigger> {
+        let waiting = self.get(id).into_iter().flat_map(|db| {
+            let queued = db.tables.queue().filter_map(|queued| match queued {
+                Queued::Trigger(trigger) => Some(trigger),
+                _ => None,
+            });
+            db.commits.long.iter().chain(queued)
         });
         let out = self.out.values().filter_map(Out::trigger);
-        let out = out.filter(|trigger| trigger.origin.db == id);
-        db.commits.long.iter().chain(queued).chain(out).collect()
+        waiting.chain(out.filter(move |trigger| trigger.origin.db == id))
     }
 
     /// Sets a new transaction aside.

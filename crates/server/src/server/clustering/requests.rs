@@ -51,9 +51,8 @@ impl Server {
                 continue;
             }
             if part.member.may_propose() {
-                // What its session asks behind that waits as well: the list of those at work has the session.
                 let session = part.forwards.number(number).trigger.origin.session();
-                if session.is_some_and(|session| self.busy(db).sessions.contains(&session)) {
+                if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {
                     continue;
                 }
                 if !self.run_own(db, number) {
@@ -76,7 +75,7 @@ impl Server {
             return;
         }
         let part = self.clusters.part(db).expect("its requests have just been dispatched");
-        let sessions = self.busy(db).sessions;
+        let sessions: BTreeSet<SessionId> = self.at_work(db).collect();
         let is_free = |session: Option<SessionId>| session.is_none_or(|id| !sessions.contains(&id));
         let may_run = part.forwards.new_sessions().any(is_free);
         let wants_to_run = may_run || self.next_arrived(db).is_some();
@@ -92,19 +91,20 @@ impl Server {
         self.busy(db).next_of(arrived, |eid| self.clusters.askers.has(eid))
     }
 
-    /// Who has something at work here that was asked of the leader.
-    fn busy(&self, db: DbId) -> Busy {
+    /// Clients of this server for whom something is at work: what they ask behind that waits.
+    fn at_work(&self, db: DbId) -> impl Iterator<Item = SessionId> {
+        self.databases.unfinished(db).filter_map(|trigger| trigger.origin.session())
+    }
+
+    /// Clients of other members for whom something is at work.
+    fn busy(&self, db: DbId) -> Busy<'_> {
         let mut busy = Busy::default();
         for Trigger { origin, locks, .. } in self.databases.unfinished(db) {
-            match origin.asker {
-                Asker::Session(session) => _ = busy.sessions.insert(session),
-                Asker::Peer(number) => {
-                    let Some(from) = self.clusters.askers.from(number) else { continue };
-                    busy.clients.insert((from, origin.identity.name.clone()));
-                    let names = locks.iter().flatten().map(|held| (from, held.name.clone()));
-                    busy.locks.extend(names);
-                }
-                Asker::Server => {}
+            if let Asker::Peer(number) = origin.asker
+                && let Some(from) = self.clusters.askers.from(number)
+            {
+                busy.clients.insert((from, &origin.identity.name));
+                busy.locks.extend(locks.iter().flatten().map(|held| (from, held.name.as_str())));
             }
         }
         busy
@@ -409,37 +409,36 @@ impl Server {
     }
 }
 
-/// Who has something at work that takes long: what comes behind that waits, and what comes from others passes.
+/// Of other members, what is at work that takes long: what comes behind that waits, and the rest passes.
 #[derive(Debug, Default)]
-struct Busy {
-    /// Of this server.
-    sessions: BTreeSet<SessionId>,
-    /// Of other members, by the names that they have there.
-    clients: BTreeSet<(Uuid, String)>,
-    /// Locks of other members under which something is at work: who has taken one since comes behind it.
-    locks: BTreeSet<(Uuid, String)>,
+struct Busy<'a> {
+    /// Whose it is, by the names that they have there.
+    clients: BTreeSet<(Uuid, &'a str)>,
+    /// Locks under which something is at work: who has taken one since comes behind it.
+    locks: BTreeSet<(Uuid, &'a str)>,
 }
 
-impl Busy {
+impl<'a> Busy<'a> {
     /// The first request that need not wait.
     fn next_of(
         mut self,
-        arrived: &VecDeque<(Uuid, Request)>,
+        arrived: &'a VecDeque<(Uuid, Request)>,
         runs: impl Fn(Uuid) -> bool,
     ) -> Option<usize> {
         if self.clients.is_empty() {
             return (!arrived.is_empty()).then_some(0);
         }
         arrived.iter().position(|(from, request)| {
-            let client = (*from, request.identity.name.clone());
-            let has_lock = |name: &String| self.locks.contains(&(*from, name.clone()));
+            let client = (*from, request.identity.name.as_str());
+            let locks = || request.locks.iter().map(|name| (*from, name.as_str()));
             // Another attempt at what is at work is what that will be answered to.
             let must_wait = !runs(request.eid)
-                && (self.clients.contains(&client) || request.locks.iter().any(has_lock));
+                && (self.clients.contains(&client)
+                    || locks().any(|lock| self.locks.contains(&lock)));
             if must_wait {
                 // What comes later of it, or under its locks, must not pass.
                 self.clients.insert(client);
-                self.locks.extend(request.locks.iter().map(|name| (*from, name.clone())));
+                self.locks.extend(locks());
             }
             !must_wait
         })
@@ -478,11 +477,11 @@ mod tests {
         locks: &[(u128, &str)],
         arrived: &[(u128, &str, Option<&str>)],
     ) -> Option<usize> {
-        let of = |(from, name): &(u128, &str)| (Uuid::from_u128(*from), (*name).to_owned());
+        let of = |&(from, name)| (Uuid::from_u128(from), name);
         let clients = busy.iter().map(of).collect();
         let locks = locks.iter().map(of).collect();
         let arrived = arrived.iter().map(|(from, client, lock)| request(*from, client, *lock));
-        Busy { clients, locks, ..Busy::default() }.next_of(&arrived.collect(), |_| false)
+        Busy { clients, locks }.next_of(&arrived.collect(), |_| false)
     }
 
     #[test]
