@@ -50,11 +50,13 @@ impl Server {
             if !part.forwards.has(number) {
                 continue;
             }
+            // What its session asked before, and a helper of this member has since it led, comes first.
+            let session = part.forwards.number(number).trigger.origin.session();
+            if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {
+                continue;
+            }
+            let part = self.clusters.part_mut(db);
             if part.member.may_propose() {
-                let session = part.forwards.number(number).trigger.origin.session();
-                if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {
-                    continue;
-                }
                 if !self.run_own(db, number) {
                     break;
                 }
