@@ -45,6 +45,9 @@ impl Server {
     /// Begins the conversion that is next with this leader, once all before it is decided.
     pub(super) fn begin_conversion(&mut self, db: DbId) {
         let Some(part) = self.clusters.part(db) else { return };
+        if !part.member.may_propose() {
+            return self.give_asked_up(db);
+        }
         if !matches!(part.conversion, Conversion::None)
             || !self.databases.has_conversions(&mut self.shell, db)
         {
@@ -60,6 +63,27 @@ impl Server {
         }
         if matches!(self.clusters.part_mut(db).conversion, Conversion::None) {
             self.thaw(db);
+        }
+    }
+
+    /// What was to be converted here is asked of whoever leads.
+    fn give_asked_up(&mut self, db: DbId) {
+        if !self.databases.has_conversions(&mut self.shell, db) {
+            return;
+        }
+        while let Some(trigger) = self.databases.next_conversion(db) {
+            self.ask_elsewhere(trigger);
+        }
+        self.thaw(db);
+    }
+
+    /// Who leads no more keeps no transaction waiting: the entry may be committed yet, or never.
+    pub(super) fn give_conversion_up(&mut self, db: DbId) {
+        let conversion = &self.clusters.part_mut(db).conversion;
+        if matches!(conversion, Conversion::Tried { .. } | Conversion::Proposed { .. }) {
+            // Who goes on then is not to write as the leader that this member was.
+            self.settle_who_writes(db);
+            self.end_conversion_under_way(db);
         }
     }
 

@@ -335,6 +335,7 @@ impl Server {
         // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
         // told then; nobody else waits for that.
         self.end_batch(db);
+        self.give_conversion_up(db);
         // An entry of it may take effect next, and finds whose it is.
         self.queue_for_leader(db);
         let part = self.clusters.part_mut(db);
