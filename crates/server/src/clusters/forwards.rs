@@ -33,8 +33,25 @@ pub(crate) struct Forward {
     /// How often it has been sent.
     pub(crate) attempts: u64,
     pub(crate) state: State,
+    /// What an earlier leader has answered to what only reads, as of an entry: that is the answer if the entry is
+    /// committed, for what its session has asked behind it may be, too.
+    read: Option<Box<(Position, Vec<u8>)>>,
+    /// Where something has taken effect that its session asked for behind it.
+    passed_at: Option<u64>,
     /// Bytes that are kept for its session: it has come while nobody led.
     kept_bytes: usize,
+}
+
+impl Forward {
+    /// The reply that an earlier leader gave to what only reads, if the entry that it is as of stands.
+    pub(crate) fn read_before(&mut self, has_entry: impl Fn(Position) -> bool) -> Option<Vec<u8>> {
+        self.read.take_if(|read| has_entry(read.0)).map(|read| read.1)
+    }
+
+    /// Whether what it would read now, as of this index, has in it what its session did later.
+    pub(crate) fn comes_too_late(&self, index: u64) -> bool {
+        self.passed_at.is_some_and(|passed| passed <= index) && self.trigger.reads_once()
+    }
 }
 
 /// All of them.
@@ -48,7 +65,7 @@ pub(crate) struct Forwards {
 
 impl Forwards {
     /// A request has come; so many bytes are kept for it, none if somebody leads.
-    pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
+    pub(crate) fn push(&mut self, mut trigger: Trigger, kept_bytes: usize) {
         // What has been here before, and has run meanwhile, comes before what has come since.
         let number = trigger.forward.unwrap_or(self.next + 1);
         self.next = self.next.max(number);
@@ -56,7 +73,9 @@ impl Forwards {
         self.by_eid.insert(trigger.origin.eid, number);
         let since = trigger.since;
         let attempts = trigger.attempts.max(u64::from(since.is_some()));
-        let forward = Forward { trigger, since, attempts, state: State::New, kept_bytes };
+        let (state, read) = (State::New, trigger.read.take());
+        let forward =
+            Forward { trigger, since, attempts, state, read, passed_at: None, kept_bytes };
         self.by_number.insert(number, forward);
     }
 
@@ -82,6 +101,23 @@ impl Forwards {
         self.by_eid.remove(&trigger.origin.eid);
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
+    }
+
+    /// An entry takes effect at this index: it is that of a request, which is taken. What its session asked before
+    /// and is not decided does not read what comes behind.
+    pub(crate) fn take_entry(&mut self, eid: Uuid, index: u64) -> Option<Forward> {
+        let number = *self.by_eid.get(&eid)?;
+        let forward = self.take_number(number);
+        if let Some(session) = forward.trigger.origin.session() {
+            let before: Vec<i64> =
+                self.outbound.places_of(session).take_while(|place| *place < number).collect();
+            for place in before {
+                let earlier =
+                    self.by_number.get_mut(&place).expect("the place is that of a request");
+                earlier.passed_at.get_or_insert(index);
+            }
+        }
+        Some(forward)
     }
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
@@ -148,7 +184,9 @@ impl Forwards {
     /// Who leads has changed, or is out of reach: all are asked again.
     pub(crate) fn ask_again(&mut self) {
         for forward in self.by_number.values_mut() {
-            forward.state = State::New;
+            if let State::Empty(at, reply) = std::mem::replace(&mut forward.state, State::New) {
+                forward.read.get_or_insert_with(|| Box::new((at, reply)));
+            }
         }
     }
 

@@ -96,23 +96,30 @@ impl Databases {
         sessions: &mut Sessions,
         id: DbId,
     ) -> (Vec<Origin>, Vec<Trigger>) {
-        let (mut of_peers, mut reads) = (Vec::new(), Vec::new());
-        let (open, since) = self.open(id).end_batch();
-        for (mut trigger, _) in open.into_iter().filter_map(|done| done.request) {
+        let (mut of_peers, mut to_read) = (Vec::new(), Vec::new());
+        let (open, first) = self.open(id).end_batch();
+        let since = first.map(|first| first.index - 1);
+        // Where the last entry stands of those that have come back so far.
+        let (mut next, mut last) = (first, None);
+        for Done { request, delta, .. } in open {
+            if let (Some(at), Some(_)) = (&mut next, delta) {
+                last = Some(*at);
+                at.index += 1;
+            }
+            let Some((mut trigger, reply)) = request else { continue };
+            let reads = trigger.once.is_none() && trigger.reads_once();
             let is_behind = |session| sessions.has_forwarded(session, id);
             if trigger.origin.is_of_peer() {
                 of_peers.push(trigger.origin);
-            } else if trigger.once.is_none()
-                && trigger.reads_once()
-                && !trigger.origin.session().is_some_and(is_behind)
-            {
-                reads.push(trigger);
+            } else if reads && !trigger.origin.session().is_some_and(is_behind) {
+                to_read.push(trigger);
             } else {
+                trigger.read = last.filter(|_| reads).map(|last| Box::new((last, reply)));
                 trigger.since = since.or(trigger.since);
                 self.forward(sessions, trigger);
             }
         }
-        (of_peers, reads)
+        (of_peers, to_read)
     }
 
     /// An entry of another member's, or of this one's own with a reply that is not known, takes

@@ -306,15 +306,15 @@ impl Db {
         if is_whole { Fate::Whole } else { Fate::Own }
     }
 
-    /// The batch is over: what of it has taken effect stays. What has not comes back, with the commit index
-    /// behind which its entries stand, if they stand anywhere.
-    pub(super) fn end_batch(&mut self) -> (Vec<Done>, Option<u64>) {
+    /// The batch is over: what of it has taken effect stays. What has not comes back, with the place of its first
+    /// entry, if they stand anywhere.
+    pub(super) fn end_batch(&mut self) -> (Vec<Done>, Option<Position>) {
         let batch = self.commits.batch.take().expect("a batch is under way");
         self.tables.end_writing();
-        let since = batch.first.map(|first| first.index - 1);
+        let at = |first: Position| Position { index: first.index + batch.applied as u64, ..first };
         let first_open = batch.items.get(batch.applied);
         let open = first_open.map(|first| self.commits.done.split_off(*first));
-        (open.unwrap_or_default(), since)
+        (open.unwrap_or_default(), batch.first.map(at))
     }
 
     /// What has run.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_cluster::Position;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
@@ -53,6 +54,8 @@ pub(crate) struct Trigger {
     pub(crate) attempts: u64,
     /// In a cluster: its number among the requests for the leader, once it has one: it keeps its place there.
     pub(crate) forward: Option<i64>,
+    /// In a cluster: the reply of a leader to what only reads, as of an entry that may be committed yet.
+    pub(crate) read: Option<Box<(Position, Vec<u8>)>>,
     /// The term in which another member asked this one as its leader; 0 if nobody did.
     pub(crate) term: u64,
     /// What it asks for that `transact` does not know.
@@ -81,6 +84,7 @@ impl Trigger {
             since: None,
             attempts: 0,
             forward: None,
+            read: None,
             term: 0,
             once: None,
         }
@@ -120,7 +124,7 @@ impl Trigger {
     }
 
     /// Whether no operation can change anything, or wait.
-    pub(super) fn reads_once(&self) -> bool {
+    pub(crate) fn reads_once(&self) -> bool {
         self.explains()
             || !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
     }

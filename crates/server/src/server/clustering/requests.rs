@@ -217,8 +217,7 @@ impl Server {
             Found::Yes(at) => part.forwards.number(number).state = State::Entry(at, None),
             Found::No => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
-                let Self { shell, sessions, databases, .. } = self;
-                databases.run_again_here(shell, sessions, forward.trigger);
+                self.run_here(db, forward);
             }
             Found::Unknown => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
