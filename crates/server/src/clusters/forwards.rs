@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_cluster::Position;
 use weir_data::Uuid;
 
-use crate::database::Trigger;
+use crate::database::{Ran, Trigger};
 use crate::ids::SessionId;
 use crate::outbound::Outbound;
 
@@ -73,9 +73,13 @@ impl Forwards {
         self.by_eid.insert(trigger.origin.eid, number);
         let since = trigger.since;
         let attempts = trigger.attempts.max(u64::from(since.is_some()));
-        let (state, read) = (State::New, trigger.read.take());
-        let forward =
-            Forward { trigger, since, attempts, state, read, passed_at: None, kept_bytes };
+        let state = match trigger.ran.take().map(|ran| *ran) {
+            Some(Ran { at, is_entry: true, reply }) => State::Entry(at, Some(reply)),
+            Some(Ran { at, is_entry: false, reply }) => State::Empty(at, reply),
+            None => State::New,
+        };
+        let (read, passed_at) = (None, None);
+        let forward = Forward { trigger, since, attempts, state, read, passed_at, kept_bytes };
         self.by_number.insert(number, forward);
     }
 

@@ -61,6 +61,10 @@ pub(crate) const LOAD_AGAIN_US: u64 = 1_000_000;
 /// A leader that could not be asked is asked again after this long, in microseconds.
 pub(crate) const AGAIN_US: u64 = 100_000;
 
+/// What a leader has proposed, and has not got committed for so long, it gives up: it waits for the entries as any
+/// other member does, with its tables open to who reads.
+pub(crate) const PATIENCE_US: u64 = 2_000_000;
+
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
     pub(crate) member: Member,
@@ -99,6 +103,11 @@ pub(crate) struct Part {
     pub(crate) texts: Option<Texts>,
     /// When to ask a leader again that could not be asked.
     pub(crate) again_us: Option<u64>,
+    /// When the batch or the conversion that was proposed last is given up, if it is not decided by then.
+    pub(crate) patience_us: Option<u64>,
+    /// This leader has given up what it proposed until here: nothing runs before that has taken effect. 0 if it has
+    /// not.
+    pub(crate) given_up_to: u64,
     /// What `_Server` says.
     pub(crate) told: Told,
     /// A snapshot on its way here.
@@ -165,9 +174,9 @@ impl Part {
         self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread)
     }
 
-    /// Whether rows are committed that the tables do not have.
+    /// Whether rows are committed that the tables do not have, or may be committed yet.
     pub(crate) fn lacks_rows(&self) -> bool {
-        self.loaded.is_some() || self.to_apply.has_data()
+        self.loaded.is_some() || self.to_apply.has_data() || self.applied < self.given_up_to
     }
 }
 
@@ -326,7 +335,8 @@ impl Clusters {
 
     fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
-            let again = [part.again_us, part.load_again_us, part.goes_on.then_some(0)];
+            let goes_on_us = part.goes_on.then_some(0);
+            let again = [part.again_us, part.load_again_us, part.patience_us, goes_on_us];
             again.into_iter().flatten().fold(part.member.wakeup_us(), u64::min)
         };
         self.parts.values().map(of).chain(self.stop_by_us).min()
@@ -376,6 +386,8 @@ impl Clusters {
             receiving: None,
             loaded: None,
             load_again_us: None,
+            patience_us: None,
+            given_up_to: 0,
             loading: None,
             copy: None,
             finishing: None,

@@ -10,7 +10,7 @@ use weir_log::standalone::{Decoder, Note};
 
 use crate::database::commits::{Done, Fate, Recorded};
 use crate::database::pacing::Flush;
-use crate::database::trigger::Trigger;
+use crate::database::trigger::{Ran, Trigger};
 use crate::database::{Databases, Db};
 use crate::ids::DbId;
 use crate::origin::Origin;
@@ -102,7 +102,8 @@ impl Databases {
         // Where the last entry stands of those that have come back so far.
         let (mut next, mut last) = (first, None);
         for Done { request, delta, .. } in open {
-            if let (Some(at), Some(_)) = (&mut next, delta) {
+            let is_entry = delta.is_some();
+            if let (Some(at), true) = (&mut next, is_entry) {
                 last = Some(*at);
                 at.index += 1;
             }
@@ -114,7 +115,7 @@ impl Databases {
             } else if reads && !trigger.origin.session().is_some_and(is_behind) {
                 to_read.push(trigger);
             } else {
-                trigger.read = last.filter(|_| reads).map(|last| Box::new((last, reply)));
+                trigger.ran = last.map(|at| Box::new(Ran { at, is_entry, reply }));
                 trigger.since = since.or(trigger.since);
                 self.forward(sessions, trigger);
             }

@@ -13,6 +13,16 @@ use crate::session::gate::Reason;
 use crate::session::locks::Held;
 use crate::work::operations;
 
+/// What has come of a request that ran in a leader's batch.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// The place of its entry, or of the one before it if it changes nothing.
+    pub(crate) at: Position,
+    pub(crate) is_entry: bool,
+    /// The results, as JSON text.
+    pub(crate) reply: Vec<u8>,
+}
+
 /// One `transact` request.
 #[derive(Debug)]
 pub(crate) struct Trigger {
@@ -54,8 +64,8 @@ pub(crate) struct Trigger {
     pub(crate) attempts: u64,
     /// In a cluster: its number among the requests for the leader, once it has one: it keeps its place there.
     pub(crate) forward: Option<i64>,
-    /// In a cluster: the reply of a leader to what only reads, as of an entry that may be committed yet.
-    pub(crate) read: Option<Box<(Position, Vec<u8>)>>,
+    /// In a cluster: what it was answered in a batch that is not decided.
+    pub(crate) ran: Option<Box<Ran>>,
     /// The term in which another member asked this one as its leader; 0 if nobody did.
     pub(crate) term: u64,
     /// What it asks for that `transact` does not know.
@@ -84,7 +94,7 @@ impl Trigger {
             since: None,
             attempts: 0,
             forward: None,
-            read: None,
+            ran: None,
             term: 0,
             once: None,
         }

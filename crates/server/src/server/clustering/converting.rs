@@ -17,9 +17,9 @@ use weir_cluster::{Content, Entry, Position, Proposal};
 use weir_data::{Error, Uuid};
 use weir_engine::Converted;
 
-use crate::clusters::End;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::message::Outcome;
+use crate::clusters::{End, PATIENCE_US};
 use crate::database::Trigger;
 use crate::effect::Level;
 use crate::ids::{DbId, WorkId};
@@ -53,7 +53,7 @@ impl Server {
         {
             return;
         }
-        let is_behind = part.is_behind() || self.databases.has_batch(db);
+        let is_behind = part.is_behind() || part.lacks_rows() || self.databases.has_batch(db);
         if is_behind || !self.databases.can_follow(db) {
             return;
         }
@@ -185,6 +185,7 @@ impl Server {
         let at = at.expect("the member has just said that it may");
         assert_eq!(at, next, "who asked has been told the place");
         part.conversion = Conversion::Proposed { at, trigger, converted };
+        part.patience_us = Some(now_us + PATIENCE_US);
         self.run_member(db);
     }
 

@@ -3,10 +3,10 @@
 use weir_cluster::{Content, Entry, Position};
 use weir_log::clustered::Data;
 
-use crate::clusters::End;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
+use crate::clusters::{End, PATIENCE_US};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -25,7 +25,9 @@ impl Server {
         let proposals = self.databases.begin_batch(db);
         self.answer_peers(db);
         let now_us = self.shell.now_us();
-        let member = &mut self.clusters.part_mut(db).member;
+        let part = self.clusters.part_mut(db);
+        part.patience_us = Some(now_us + PATIENCE_US);
+        let member = &mut part.member;
         let next = member.next_position();
         let first = member.propose(now_us, proposals);
         let first = first.expect("the member has just said that it may");

@@ -13,6 +13,7 @@ use weir_data::Uuid;
 
 use crate::admin::again::Again;
 use crate::clusters::End;
+use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forward;
 use crate::clusters::reading::{Piece, Texts};
 use crate::configuration::{DbConfig, Model};
@@ -127,8 +128,12 @@ impl Server {
                 part.again_us = None;
             }
             part.load_again_us.take_if(|at| *at <= now_us);
+            let is_tired = part.patience_us.take_if(|at| *at <= now_us).is_some();
             if part.member.wakeup_us() <= now_us {
                 self.clusters.tell(&self.shell, db, Happened::Tick);
+            }
+            if is_tired {
+                self.lose_patience(db);
             }
             self.run_member(db);
             self.dispatch(db);
@@ -330,15 +335,30 @@ impl Server {
         }
     }
 
-    /// Another member leads, or this one, or none is known to.
-    fn led_by(&mut self, db: DbId, leader: Option<Uuid>) {
-        // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
-        // told then; nobody else waits for that.
+    /// What has been proposed may be committed yet, and its clients are told then; nobody else waits for that.
+    fn give_batch_up(&mut self, db: DbId) {
         self.end_batch(db);
         self.give_conversion_up(db);
         // An entry of it may take effect next, and finds whose it is.
         self.queue_for_leader(db);
+    }
+
+    /// This leader commits nothing, though it is heard: others have no room, say.
+    fn lose_patience(&mut self, db: DbId) {
         let part = self.clusters.part_mut(db);
+        if self.databases.has_batch(db) || matches!(part.conversion, Conversion::Proposed { .. }) {
+            // What comes behind that runs when it has taken effect.
+            part.given_up_to = part.member.last_position().index;
+            self.give_batch_up(db);
+        }
+    }
+
+    /// Another member leads, or this one, or none is known to.
+    fn led_by(&mut self, db: DbId, leader: Option<Uuid>) {
+        // It was one of the leader that this member was.
+        self.give_batch_up(db);
+        let part = self.clusters.part_mut(db);
+        part.given_up_to = 0;
         let own = part.member.id();
         if leader != Some(own) {
             // Who asked hears of the new leader, too.
