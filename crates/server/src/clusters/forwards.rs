@@ -33,24 +33,20 @@ pub(crate) struct Forward {
     /// How often it has been sent.
     pub(crate) attempts: u64,
     pub(crate) state: State,
-    /// What an earlier leader has answered to what only reads, as of an entry: that is the answer if the entry is
-    /// committed, for what its session has asked behind it may be, too.
-    read: Option<Box<(Position, Vec<u8>)>>,
-    /// Where something has taken effect that its session asked for behind it.
-    passed_at: Option<u64>,
     /// Bytes that are kept for its session: it has come while nobody led.
     kept_bytes: usize,
 }
 
 impl Forward {
-    /// The reply that an earlier leader gave to what only reads, if the entry that it is as of stands.
-    pub(crate) fn read_before(&mut self, has_entry: impl Fn(Position) -> bool) -> Option<Vec<u8>> {
-        self.read.take_if(|read| has_entry(read.0)).map(|read| read.1)
-    }
-
-    /// Whether what it would read now, as of this index, has in it what its session did later.
-    pub(crate) fn comes_too_late(&self, index: u64) -> bool {
-        self.passed_at.is_some_and(|passed| passed <= index) && self.trigger.reads_once()
+    /// Whether the request has run and changed nothing, for it is no entry, and a later one of its session is. False
+    /// as well if the leader may have run it again, or says by itself what has come of it.
+    fn is_passed(&self) -> bool {
+        match self.state {
+            State::New => self.attempts > 0 && self.trigger.runs_once(),
+            // What reads may have been read again, behind the entry.
+            State::Asked | State::Empty(..) => self.trigger.reads_once(),
+            State::Entry(..) | State::Waits(_) => false,
+        }
     }
 }
 
@@ -78,8 +74,7 @@ impl Forwards {
             Some(Ran { at, is_entry: false, reply }) => State::Empty(at, reply),
             None => State::New,
         };
-        let (read, passed_at) = (None, None);
-        let forward = Forward { trigger, since, attempts, state, read, passed_at, kept_bytes };
+        let forward = Forward { trigger, since, attempts, state, kept_bytes };
         self.by_number.insert(number, forward);
     }
 
@@ -87,9 +82,10 @@ impl Forwards {
         self.by_number.get_mut(self.by_eid.get(&eid)?)
     }
 
-    /// What the answer to this attempt is about, unless another attempt has followed it.
+    /// What the answer to this attempt is about, unless another attempt has followed it, or is to.
     pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
-        self.get_mut(eid).filter(|forward| forward.attempts == attempt + 1)
+        let is_asked = |forward: &Forward| matches!(forward.state, State::Asked);
+        self.get_mut(eid).filter(|forward| is_asked(forward) && forward.attempts == attempt + 1)
     }
 
     /// It is decided, or runs here.
@@ -107,21 +103,18 @@ impl Forwards {
         forward
     }
 
-    /// An entry takes effect at this index: it is that of a request, which is taken. What its session asked before
-    /// and is not decided does not read what comes behind.
-    pub(crate) fn take_entry(&mut self, eid: Uuid, index: u64) -> Option<Forward> {
-        let number = *self.by_eid.get(&eid)?;
-        let forward = self.take_number(number);
-        if let Some(session) = forward.trigger.origin.session() {
-            let before: Vec<i64> =
-                self.outbound.places_of(session).take_while(|place| *place < number).collect();
-            for place in before {
-                let earlier =
-                    self.by_number.get_mut(&place).expect("the place is that of a request");
-                earlier.passed_at.get_or_insert(index);
-            }
-        }
-        Some(forward)
+    /// What a session asked before the request of this id, whose entry takes effect next, and what is not decided by
+    /// that.
+    pub(crate) fn take_passed(&mut self, eid: Uuid) -> Vec<Forward> {
+        let Some((number, session)) = self.by_eid.get(&eid).and_then(|number| {
+            let session = self.by_number[number].trigger.origin.session()?;
+            Some((*number, session))
+        }) else {
+            return Vec::new();
+        };
+        let before = self.outbound.places_of(session).take_while(|place| *place < number);
+        let passed: Vec<i64> = before.filter(|place| self.by_number[place].is_passed()).collect();
+        passed.into_iter().map(|number| self.take_number(number)).collect()
     }
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
@@ -188,9 +181,7 @@ impl Forwards {
     /// Who leads has changed, or is out of reach: all are asked again.
     pub(crate) fn ask_again(&mut self) {
         for forward in self.by_number.values_mut() {
-            if let State::Empty(at, reply) = std::mem::replace(&mut forward.state, State::New) {
-                forward.read.get_or_insert_with(|| Box::new((at, reply)));
-            }
+            forward.state = State::New;
         }
     }
 
@@ -242,10 +233,15 @@ mod tests {
         forwards.push(request(eid), 0);
         assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
-        forwards.number(number).attempts += 1;
+        let ask = |forwards: &mut Forwards| {
+            let asked = forwards.number(number);
+            (asked.attempts, asked.state) = (asked.attempts + 1, State::Asked);
+        };
+        ask(&mut forwards);
         assert!(forwards.answered(eid, 0).is_some());
         forwards.ask_again();
-        forwards.number(number).attempts += 1;
+        assert!(forwards.answered(eid, 0).is_none(), "that was the leader before");
+        ask(&mut forwards);
         assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
         assert!(forwards.answered(eid, 1).is_some());
         // What waits here is asked again when that has ended: a leader takes nothing that comes behind a

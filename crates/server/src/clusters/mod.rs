@@ -169,6 +169,12 @@ impl Part {
         !self.to_apply.is_empty() || self.loaded.is_some()
     }
 
+    /// Whether all entries of earlier terms have taken effect that ever will.
+    pub(crate) fn has_earlier_terms(&self) -> bool {
+        let last = self.member.position(self.applied);
+        last.is_none_or(|last| last.term == self.member.term())
+    }
+
     /// Whether the tables cannot become what is committed: their snapshot cannot be read.
     pub(crate) fn is_unread(&self) -> bool {
         self.loaded.as_ref().is_some_and(|loaded| loaded.is_unread)

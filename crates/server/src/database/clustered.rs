@@ -8,7 +8,7 @@ use weir_engine::{Database, Outcome};
 use weir_json::Text;
 use weir_log::standalone::{Decoder, Note};
 
-use crate::database::commits::{Done, Fate, Recorded};
+use crate::database::commits::{Done, Fate, Recorded, Writes};
 use crate::database::pacing::Flush;
 use crate::database::trigger::{Ran, Trigger};
 use crate::database::{Databases, Db};
@@ -28,10 +28,10 @@ impl Databases {
         if is_shared { shell.uuids().next_uuid() } else { Uuid::ZERO }
     }
 
-    /// The cluster takes what this server proposes, in which term, or not.
-    pub(crate) fn set_leads(&mut self, id: DbId, term: Option<u64>) {
+    /// In which term this server leads the cluster, if it does, and whether the cluster takes what it proposes.
+    pub(crate) fn set_leads(&mut self, id: DbId, term: Option<u64>, may_write: bool) {
         if let Some(db) = self.get_mut(id) {
-            db.storage.set_leads(term);
+            db.storage.set_leads(term, may_write);
         }
     }
 
@@ -110,8 +110,11 @@ impl Databases {
             let Some((mut trigger, reply)) = request else { continue };
             let reads = trigger.once.is_none() && trigger.reads_once();
             let is_behind = |session| sessions.has_forwarded(session, id);
-            if trigger.origin.is_of_peer() {
+            if self.open(id).is_too_late(&trigger) {
                 of_peers.push(trigger.origin);
+            } else if trigger.origin.is_of_peer() {
+                // It keeps its place among what that asks in this term.
+                self.set_aside(sessions, trigger, Writes::Accepted);
             } else if reads && !trigger.origin.session().is_some_and(is_behind) {
                 to_read.push(trigger);
             } else {
@@ -195,14 +198,14 @@ impl Databases {
         self.open(id).file_done(Some((trigger, reply)), None);
     }
 
-    /// What a transaction is answered that has become the entry that takes effect next; `None` if it would
-    /// not be. Its locks counted when it ran, whoever has them by now.
+    /// What a transaction is answered on the rows as they are, and whether it would change them, which stay as they
+    /// are; `None` if it would wait. Its locks counted when it ran, whoever has them by now.
     pub(crate) fn reply_of(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         trigger: &Trigger,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Vec<u8>, bool)> {
         let counted = |held: &Held| Held::elsewhere(held.name.clone());
         let locks: Option<Vec<Held>> =
             trigger.locks.as_ref().map(|locks| locks.iter().map(counted).collect());
@@ -212,7 +215,7 @@ impl Databases {
             self.execute_unbounded(shell, sessions, origin, locks.as_deref(), &operations);
         let Outcome::Done(done) = outcome else { return None };
         done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
-        Some(done.reply)
+        Some((done.reply, done.delta.is_some()))
     }
 
     /// Whether committed entries can take effect.

@@ -147,6 +147,10 @@ impl Databases {
             shell.free(Garbage::Text(trigger.message));
             return self.open(id).commits.peers_too_late.push(trigger.origin);
         }
+        if trigger.origin.is_of_peer() && !self.open(id).storage.may_write() {
+            // This server still leads, and may again in this term.
+            return self.open(id).commits.long.push(trigger);
+        }
         if matches!(trigger.way, Way::Aside) && self.open(id).attempts.are_full() {
             return self.open(id).commits.long.push(trigger);
         }

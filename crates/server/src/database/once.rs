@@ -257,6 +257,12 @@ impl Databases {
             return None;
         }
         let may_write = db.storage.may_write();
+        if !may_write && trigger.origin.is_of_peer() {
+            // What that asks behind it waits for it here.
+            take_back(db, &mut executed);
+            self.set_aside(sessions, trigger, Writes::Accepted);
+            return None;
+        }
         let is_for_here = may_write || executed.delta.is_none();
         if chosen.is_none() && is_for_here || trigger.lacks_locks && executed.delta.is_none() {
             return Some((trigger, executed));

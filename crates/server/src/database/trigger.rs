@@ -138,4 +138,10 @@ impl Trigger {
         self.explains()
             || !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
     }
+
+    /// Whether it runs at once, and nobody but its session has its id.
+    pub(crate) fn runs_once(&self) -> bool {
+        let may_wait = || weir_engine::may_wait(&operations(self.message.text()));
+        !self.is_conversion() && !self.is_judged() && !may_wait()
+    }
 }

@@ -6,14 +6,16 @@
 pub(crate) struct Clustered {
     /// As the user gave it, absolute.
     path: String,
-    /// The cluster takes what this server proposes, in this term.
+    /// The term in which this server leads.
     leads: Option<u64>,
+    /// The cluster takes what it proposes: not always all the time that it leads.
+    may_write: bool,
 }
 
 impl Clustered {
     /// The file that a database was loaded from.
     pub(crate) fn new(path: String) -> Self {
-        Self { path, leads: None }
+        Self { path, leads: None, may_write: false }
     }
 
     pub(super) fn path(&self) -> &str {
@@ -24,7 +26,12 @@ impl Clustered {
         self.leads
     }
 
-    pub(super) fn set_leads(&mut self, term: Option<u64>) {
-        self.leads = term;
+    pub(super) fn may_write(&self) -> bool {
+        self.may_write
+    }
+
+    pub(super) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {
+        assert!(term.is_some() || !may_write, "who writes leads");
+        (self.leads, self.may_write) = (term, may_write);
     }
 }

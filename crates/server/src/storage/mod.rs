@@ -60,7 +60,7 @@ impl Storage {
     pub(crate) fn may_write(&self) -> bool {
         match self {
             Self::Reserved | Self::Standalone(_) => true,
-            Self::Clustered(clustered) => clustered.leads().is_some(),
+            Self::Clustered(clustered) => clustered.may_write(),
             Self::Relay => false,
         }
     }
@@ -70,10 +70,10 @@ impl Storage {
         matches!(self, Self::Clustered(clustered) if clustered.leads() == Some(term))
     }
 
-    /// The cluster takes what this server proposes, in which term, or not.
-    pub(crate) fn set_leads(&mut self, term: Option<u64>) {
+    /// In which term this server leads the cluster, if it does, and whether the cluster takes what it proposes.
+    pub(crate) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {
         if let Self::Clustered(clustered) = self {
-            clustered.set_leads(term);
+            clustered.set_leads(term, may_write);
         }
     }
 

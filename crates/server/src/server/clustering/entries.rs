@@ -140,7 +140,7 @@ impl Server {
             Fate::Whole => self.end_batch(db),
             Fate::Foreign => {
                 if let Content::Data { eid, text } = &entry.content
-                    && let Err(why) = self.follow_entry(db, (*eid, entry.at.index), text)
+                    && let Err(why) = self.follow_entry(db, *eid, text)
                 {
                     self.cannot_follow(db, entry.at, &why);
                     return false;
@@ -151,18 +151,14 @@ impl Server {
     }
 
     /// An entry that this member has not run takes effect, or the tables stay as they are.
-    fn follow_entry(
-        &mut self,
-        db: DbId,
-        (eid, index): (weir_data::Uuid, u64),
-        text: &[u8],
-    ) -> Result<(), String> {
+    fn follow_entry(&mut self, db: DbId, eid: weir_data::Uuid, text: &[u8]) -> Result<(), String> {
         let len = text.len();
         let text = weir_json::validate(text).map_err(|_| "it is no JSON")?;
         let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
             return Err("it is no transaction".to_owned());
         };
-        let own = self.clusters.part_mut(db).forwards.take_entry(eid, index);
+        self.answer_passed(db, eid);
+        let own = self.clusters.part_mut(db).forwards.take(eid);
         let request = own.and_then(|own| self.reply_for_entry(db, own));
         let session = request.as_ref().and_then(|(trigger, _)| trigger.origin.session());
         let Self { shell, databases, .. } = self;
@@ -173,6 +169,20 @@ impl Server {
         followed.map_err(|error| error.to_string())?;
         self.decide(db);
         Ok(())
+    }
+
+    /// The entry of this id is about to take effect. What its session asked before is answered as of the rows before
+    /// it: of any later ones nothing would be true.
+    fn answer_passed(&mut self, db: DbId, eid: weir_data::Uuid) {
+        for Forward { trigger, .. } in self.clusters.part_mut(db).forwards.take_passed(eid) {
+            let Self { shell, sessions, databases, .. } = self;
+            match databases.reply_of(shell, sessions, &trigger) {
+                Some((reply, false)) => self.answer_decided(db, trigger, reply),
+                // It would change something now, and has not.
+                Some((_, true)) | None => self.forget_client(db, &trigger),
+            }
+            self.decide(db);
+        }
     }
 
     /// The reply to a request whose entry is about to take effect.
@@ -187,7 +197,7 @@ impl Server {
         }
         let Self { shell, sessions, databases, .. } = self;
         match databases.reply_of(shell, sessions, &trigger) {
-            Some(reply) => Some((trigger, reply)),
+            Some((reply, _)) => Some((trigger, reply)),
             None => {
                 self.forget_client(db, &trigger);
                 None
@@ -214,35 +224,20 @@ impl Server {
             return;
         }
         let (applied, term) = (part.applied, part.member.term());
-        for mut forward in part.forwards.decided(applied, term) {
-            match std::mem::replace(&mut forward.state, State::New) {
-                State::Entry(_, Some(reply)) => self.answer_decided(db, forward.trigger, reply),
+        for Forward { trigger, state, .. } in part.forwards.decided(applied, term) {
+            match state {
+                State::Entry(_, Some(reply)) => self.answer_decided(db, trigger, reply),
                 // The rows just before it are not to be had any more.
-                State::Entry(_, None) => self.forget_client(db, &forward.trigger),
-                State::Empty(at, reply)
-                    if self.stands(db, at) && !forward.comes_too_late(at.index) =>
-                {
-                    self.answer_decided(db, forward.trigger, reply);
+                State::Entry(_, None) => self.forget_client(db, &trigger),
+                State::Empty(at, reply) if self.stands(db, at) => {
+                    self.answer_decided(db, trigger, reply);
                 }
                 // What it was computed on never happened, or it waits.
-                _ => self.run_here(db, forward),
+                _ => {
+                    let Self { shell, sessions, databases, .. } = self;
+                    databases.run_again_here(shell, sessions, trigger);
+                }
             }
-        }
-    }
-
-    /// A request that is no entry runs on what has taken effect here, unless it is one that only reads and has been
-    /// answered before, or comes too late for that.
-    pub(super) fn run_here(&mut self, db: DbId, mut forward: Forward) {
-        let part = self.clusters.part_mut(db);
-        let applied = part.applied;
-        let has_entry = |at: Position| part.member.position(at.index) == Some(at);
-        if let Some(reply) = forward.read_before(has_entry) {
-            self.answer_decided(db, forward.trigger, reply);
-        } else if forward.comes_too_late(applied) {
-            self.forget_client(db, &forward.trigger);
-        } else {
-            let Self { shell, sessions, databases, .. } = self;
-            databases.run_again_here(shell, sessions, forward.trigger);
         }
     }
 

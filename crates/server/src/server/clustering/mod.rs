@@ -161,11 +161,13 @@ impl Server {
     /// had the tables, and entries of others before its own have not taken effect there.
     fn settle_who_writes(&mut self, db: DbId) {
         let Some(part) = self.clusters.part(db) else { return };
-        let leads =
-            part.member.may_propose() && (self.databases.has_batch(db) || !part.lacks_rows());
+        let leads = part.member.leader() == Some(part.member.id());
+        let may_write = leads
+            && part.member.may_propose()
+            && (self.databases.has_batch(db) || !part.lacks_rows());
         let term = leads.then(|| part.member.term());
-        self.databases.set_leads(db, term);
-        if term.is_none() && self.databases.has_proposals(db) {
+        self.databases.set_leads(db, term, may_write);
+        if !may_write && self.databases.has_proposals(db) {
             // It is asked of whoever leads, before what comes behind it.
             self.databases.begin_batch(db);
             self.end_batch(db);
@@ -260,7 +262,7 @@ impl Server {
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
         self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
-        self.databases.set_leads(db, None);
+        self.databases.set_leads(db, None, false);
         if self.databases.has_batch(db) {
             self.end_batch(db);
             // Reads of the batch, which have run again.
@@ -274,11 +276,11 @@ impl Server {
         let (told, untold): (Vec<Forward>, Vec<Forward>) =
             forwards.take_all().into_iter().partition(|forward| forward.since.is_some());
         triggers.extend(untold.into_iter().map(|forward| forward.trigger));
-        let (unknown, mut canceled): (Vec<Trigger>, Vec<Trigger>) =
+        let (converter, converted) = conversion.take();
+        triggers.extend(converter);
+        let (unknown, canceled): (Vec<Trigger>, Vec<Trigger>) =
             triggers.into_iter().partition(|trigger| trigger.since.is_some());
         let unknown = told.into_iter().map(|forward| forward.trigger).chain(unknown);
-        let (trigger, converted) = conversion.take();
-        canceled.extend(trigger);
         for trigger in unknown {
             self.forget_client(db, &trigger);
         }

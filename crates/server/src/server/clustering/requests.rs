@@ -65,6 +65,11 @@ impl Server {
                 if part.again_us.is_some() {
                     break;
                 }
+                // What it may have become in an earlier term takes effect first, and so does what its session asked
+                // behind it: a leader that has that would run it anew on top.
+                if part.forwards.number(number).attempts > 0 && !part.has_earlier_terms() {
+                    break;
+                }
                 self.send_request(db, number, leader);
             }
         }
@@ -217,7 +222,8 @@ impl Server {
             Found::Yes(at) => part.forwards.number(number).state = State::Entry(at, None),
             Found::No => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
-                self.run_here(db, forward);
+                let Self { shell, sessions, databases, .. } = self;
+                databases.run_again_here(shell, sessions, forward.trigger);
             }
             Found::Unknown => {
                 let forward = part.forwards.take(eid).expect("it has just been looked at");
