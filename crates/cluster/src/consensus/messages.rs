@@ -5,7 +5,13 @@ use raft::prelude::{Message, MessageType};
 use super::store::{Store, raft_entry};
 use crate::entry::Content;
 use crate::ids::Position;
-use crate::wire::Step;
+use crate::wire::{FRAME_BYTES_MAX, Step};
+
+/// Most bytes of a step on the wire besides its entries.
+const STEP_BYTES_MAX: usize = 1024;
+
+/// Most bytes of an entry on the wire besides its content.
+const ENTRY_BYTES_MAX: usize = 64;
 
 /// A step that has entries.
 pub(crate) const APPEND: u8 = 1;
@@ -66,6 +72,7 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
         let at = Position { term: entry.term, index: entry.index };
         crate::Entry { at, content: store.content(at) }
     });
+    let entries = as_many_as_fit(entries, FRAME_BYTES_MAX);
     Some(Step {
         kind: kind.0,
         term: message.term,
@@ -78,8 +85,27 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
         reject_hint: message.reject_hint,
         synced: 0,
         context: message.context.to_vec(),
-        entries: entries.collect(),
+        entries,
     })
+}
+
+/// As many as a frame of so many bytes has room for, at least one, which is refused elsewhere if it is too long. The
+/// library counts no texts, and finds out from the answer that the rest has not come.
+fn as_many_as_fit(
+    entries: impl Iterator<Item = crate::Entry>,
+    frame_bytes: usize,
+) -> Vec<crate::Entry> {
+    let mut room = frame_bytes.saturating_sub(STEP_BYTES_MAX);
+    let mut taken = Vec::with_capacity(entries.size_hint().0);
+    for entry in entries {
+        let bytes = entry.content.len() + ENTRY_BYTES_MAX;
+        if bytes > room && !taken.is_empty() {
+            break;
+        }
+        room = room.saturating_sub(bytes);
+        taken.push(entry);
+    }
+    taken
 }
 
 /// The message that a step says; `None` if no member says so.
@@ -119,4 +145,24 @@ pub(super) fn to_message(step: &Step) -> Option<Message> {
         .map(|entry| raft_entry(entry.at, matches!(entry.content, Content::Servers(_))));
     message.entries = entries.collect::<Vec<_>>().into();
     Some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_data::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_frame_has_as_many_entries_as_fit() {
+        let entry = |index| {
+            let content = Content::Data { eid: Uuid::ZERO, text: vec![b' '; 936].into() };
+            crate::Entry { at: Position { term: 1, index }, content }
+        };
+        let fit = |frame_bytes| as_many_as_fit((1..=3).map(entry), frame_bytes).len();
+        assert_eq!(fit(0), 1, "one goes, or none ever would");
+        assert_eq!(fit(STEP_BYTES_MAX + 1999), 1);
+        assert_eq!(fit(STEP_BYTES_MAX + 2000), 2);
+        assert_eq!(fit(STEP_BYTES_MAX + 3000), 3);
+    }
 }

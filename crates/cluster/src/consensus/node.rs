@@ -283,11 +283,12 @@ impl Node {
         self.draw();
     }
 
-    /// Asks for votes now.
+    /// Asks for votes now, unless entries are on their way to the disk: the next tick tries again.
     pub(crate) fn campaign(&mut self) {
-        // It is refused while entries are on their way to the disk: the next tick tries again.
-        let _ = self.raw.campaign();
-        self.draw();
+        if check::is_persisted(&self.raw.raft) {
+            let _ = self.raw.campaign();
+            self.draw();
+        }
     }
 
     /// Hands leadership over.
@@ -377,22 +378,33 @@ impl Node {
             return None;
         }
         let (term, first) = (self.term(), self.last() + 1);
-        let mut message = Message::default();
-        message.set_msg_type(MessageType::MsgPropose);
-        message.from = self.raw.raft.id;
-        let mut entries = Vec::with_capacity(contents.len());
+        let (mut entries, mut bytes) = (Vec::with_capacity(contents.len()), 0);
         for (index, content) in (first..).zip(contents) {
             let at = Position { term, index };
             assert!(!matches!(content, Content::Servers(_)), "servers change one at a time");
+            let len = content.len() as u64;
+            if bytes + len > MESSAGE_BYTES_MAX && !entries.is_empty() {
+                self.propose_together(std::mem::take(&mut entries));
+                bytes = 0;
+            }
+            bytes += len;
             entries.push(raft::prelude::Entry::default());
             self.raw.mut_store().expect(at, content);
         }
-        let count = entries.len() as u64;
+        self.propose_together(entries);
+        Some(Position { term, index: first })
+    }
+
+    /// What is proposed together is sent together, however long it is: the library does not know that.
+    fn propose_together(&mut self, entries: Vec<raft::prelude::Entry>) {
+        let next = self.last() + 1 + entries.len() as u64;
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.raw.raft.id;
         message.entries = entries.into();
         let result = self.raw.step(message);
         assert!(result.is_ok(), "a leader takes what it is given: {result:?}");
-        assert_eq!(self.last() + 1, first + count, "entries take the next places");
-        Some(Position { term, index: first })
+        assert_eq!(self.last() + 1, next, "entries take the next places");
     }
 
     /// All servers from here on, one more or one less than before; `None` if the node does not lead,

@@ -194,7 +194,8 @@ impl Member {
     /// A member says how much of a snapshot it has.
     pub(super) fn snapshot_taken(&mut self, from: Uuid, last: Position, upto: u64) {
         let Some(outgoing) = self.snapshots.outgoing.get_mut(&from) else { return };
-        if outgoing.last != last || upto > outgoing.len {
+        let is_sent = outgoing.asked.is_none_or(|asked| upto <= asked);
+        if outgoing.last != last || upto > outgoing.len || !is_sent {
             return;
         }
         outgoing.taken = upto;

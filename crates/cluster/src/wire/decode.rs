@@ -180,7 +180,7 @@ impl<'a> Body<'a> {
             eid: self.uuid()?,
             servers: Arc::new(self.servers()?),
             election_timer: self.election_timer()?,
-            len: self.number()?,
+            len: self.place()?,
         };
         let Position { term, index } = begin.last;
         if term == 0 || index == 0 || term > begin.term || begin.len == 0 {

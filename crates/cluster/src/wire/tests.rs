@@ -67,7 +67,7 @@ fn step() -> impl Strategy<Value = Frame> {
 fn frame() -> impl Strategy<Value = Frame> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..300);
     let last = (1..1u64 << 61, 1..1u64 << 61);
-    let begin = (last, uuid(), servers(), timer(), place(), 1..=u64::MAX);
+    let begin = (last, uuid(), servers(), timer(), place(), 1..=1u64 << 62);
     let begin = begin.prop_map(|((term, index), eid, servers, election_timer, more, len)| {
         let (last, servers) = (Position { term, index }, servers.into());
         let term = term + more / 2;

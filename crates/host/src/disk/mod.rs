@@ -11,6 +11,7 @@ mod tail;
 
 pub use lock::{Identity, LockError, LockFile, lock_path};
 
+pub(crate) use directory::Directory;
 pub(crate) use file::{DatabaseFile, inode};
 pub use key_file::{read_keys, write_keys};
 pub use replacement::{Replacement, temporary_path};

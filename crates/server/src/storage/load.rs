@@ -326,6 +326,11 @@ impl Loaded {
         self.member.as_mut().map_or(Ok(()), |member| member.read_texts(read))
     }
 
+    /// Whether it is the file of a member of a cluster.
+    pub fn is_clustered(&self) -> bool {
+        self.member.is_some()
+    }
+
     /// What the file beside it holds that says which keys are declared; `None` if there is none.
     pub fn set_key_file(&mut self, bytes: Option<Vec<u8>>) {
         self.keys = bytes;

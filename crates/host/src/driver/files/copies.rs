@@ -12,7 +12,9 @@ use weir_net::error::strerror;
 use weir_server::effect::MemberHeader;
 use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot, write_snapshot};
 
-use crate::disk::{Replacement, SideFile, candidates, read_candidates, read_keys, remove_others};
+use crate::disk::{
+    Directory, Replacement, SideFile, candidates, read_candidates, read_keys, remove_others,
+};
 
 /// Bytes handed to the loader at once.
 const LOAD_BYTES: usize = 1 << 20;
@@ -97,6 +99,12 @@ pub(super) fn load(
     read_candidates(&candidates).into_iter().for_each(|bytes| loader.offer_side_file(bytes));
     let mut loaded = read(name, &mut file, loader)?;
     loaded.set_key_file(read_keys(target));
+    if loaded.is_clustered() {
+        // A process that ended before the disk had what it wrote has promised none of that; this one will.
+        let synced = file.sync_data().and_then(|()| Directory::of(target).sync());
+        synced
+            .map_err(|error| format!("I/O error: {name}: fsync failed ({})", strerror(&error)))?;
+    }
     remove_others(target, &candidates, loaded.side_file().as_deref());
     Ok(loaded)
 }
