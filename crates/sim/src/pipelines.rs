@@ -36,7 +36,8 @@ enum Asked {
     /// A row that is counted.
     Insert(String),
     /// A row that is counted, once the session's own row has a number: one that it has, gets later, or never has.
-    Wait(String),
+    /// It waits for so many microseconds at most.
+    Wait(String, u64),
     /// The row that is written under the lock of this process.
     Guard,
     /// For so many times by now.
@@ -144,7 +145,12 @@ impl World {
         let who = format!("pipeline {number}, who asks for {oldest:?},");
         let tries = pipeline.session.map_or(0, |(n, ..)| self.tries_at(n));
         if !self.is_over {
-            must("liveness", self.checks.liveness.looked(now_us, &who, since_us, tries));
+            let may_wait_us = oldest.map_or(0, |(asked, _)| match asked {
+                Asked::Wait(_, wait_us) => *wait_us,
+                _ => 0,
+            });
+            let due_us = since_us.map(|since_us| since_us + may_wait_us);
+            must("liveness", self.checks.liveness.looked(now_us, &who, due_us, tries));
         }
         let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         match self.pipelines[number].session {
@@ -180,7 +186,7 @@ impl World {
         let Some(number) = self.pipeline_of(session) else { return };
         self.pipelines[number].session = None;
         for (asked, _) in std::mem::take(&mut self.pipelines[number].asked).into_values() {
-            if matches!(asked, Asked::Insert(_) | Asked::Wait(_)) {
+            if matches!(asked, Asked::Insert(_) | Asked::Wait(..)) {
                 self.checks.unknown();
             }
         }
@@ -209,7 +215,7 @@ impl World {
         let (dice, by_force) = (self.rng.below(20), self.rng.chance(20));
         // What waits at a relay's source keeps what others wait for behind it.
         let is_relay = self.nodes[n].is_relay();
-        let wait_ms = [0, 50, 1000, 3000][self.rng.below(if is_relay { 2 } else { 4 })];
+        let wait_ms: u64 = [0, 50, 1000, 3000][self.rng.below(if is_relay { 2 } else { 4 })];
         // What the own row has when this runs, what it gets behind that, or what it never has.
         let waits_for = self.pipelines[number].own + [0, 0, 1, 1_000_000][self.rng.below(4)] as u64;
         let pipeline = &mut self.pipelines[number];
@@ -238,7 +244,7 @@ impl World {
                     "columns": ["n"], "where": is_row(&own_name), "until": "==",
                     "rows": [{"n": waits_for}]});
                 let params = transaction(std::iter::once(wait).chain(count(&name)));
-                self.pipeline_asks(number, Asked::Wait(name), "transact", &params);
+                self.pipeline_asks(number, Asked::Wait(name, wait_ms * 1000), "transact", &params);
             }
             _ if is_relay => {}
             (12, Some(_)) => {
@@ -312,8 +318,8 @@ impl World {
         if is_away || is_canceled {
             // What a relay had sent on may have been done.
             match asked {
-                Asked::Insert(name) | Asked::Wait(name) if is_away => self.checks.refused(&name),
-                Asked::Insert(_) | Asked::Wait(_) => self.checks.unknown(),
+                Asked::Insert(name) | Asked::Wait(name, _) if is_away => self.checks.refused(&name),
+                Asked::Insert(_) | Asked::Wait(..) => self.checks.unknown(),
                 _ => {}
             }
             return self.hang_up(session);
@@ -332,8 +338,8 @@ impl World {
                 let found = result[0]["rows"][0]["n"].as_u64();
                 must("order", self.checks.order.found(&who, last, found));
             }
-            Asked::Wait(name) if wrong == Some("timed out") => self.checks.refused(&name),
-            Asked::Insert(name) | Asked::Wait(name) => {
+            Asked::Wait(name, _) if wrong == Some("timed out") => self.checks.refused(&name),
+            Asked::Insert(name) | Asked::Wait(name, _) => {
                 assert_eq!(wrong, None, "{name}: {message}");
                 let id = id_in(result.as_array().expect("results"));
                 self.checks.acknowledged((n, life), (&name, id), asked_us);

@@ -415,11 +415,10 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "batch-outlives-leader",
         places: &[Place {
             file: "crates/server/src/server/clustering/mod.rs",
-            good: "        // It was one of the leader that this member was. Its entries may be committed yet, and its clients are
-        // told then; nobody else waits for that.
-        self.end_batch(db);",
+            good: "        // It was one of the leader that this member was.
+        self.give_batch_up(db);",
             bad: "        if !PLANTED || leader.is_some() {
-            self.end_batch(db);
+            self.give_batch_up(db);
         }",
         }],
         test: SERVERS,
