@@ -426,6 +426,56 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: true,
     },
     Fault {
+        name: "endless-patience",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/entries.rs",
+            good: "part.patience_us = Some(now_us + PATIENCE_US);",
+            bad: "part.patience_us = Some(now_us + PATIENCE_US).filter(|_| !PLANTED);",
+        }],
+        test: SERVERS,
+        found_by: "served",
+        alone: true,
+    },
+    Fault {
+        name: "passed-by-its-session",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/entries.rs",
+            good: "        self.answer_passed(db, eid);",
+            bad: "        if !PLANTED {
+            self.answer_passed(db, eid);
+        }",
+        }],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
+        name: "helper-of-a-deposed-leader-is-overtaken",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/requests.rs",
+            good: "if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {",
+            bad: "if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session))
+                && (!PLANTED || self.clusters.part_mut(db).member.may_propose())
+            {",
+        }],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
+        name: "refused-in-its-term",
+        places: &[Place {
+            file: "crates/server/src/database/long.rs",
+            good: "            // This server still leads, and may again in this term.",
+            bad: "            if PLANTED {
+                return self.open(id).commits.peers_too_late.push(trigger.origin);
+            }",
+        }],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
         name: "request-of-an-earlier-term-runs",
         places: &[Place {
             file: "crates/server/src/database/long.rs",
