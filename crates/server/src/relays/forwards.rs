@@ -1,6 +1,6 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_data::Uuid;
 
@@ -58,6 +58,8 @@ pub(crate) struct Forwards {
     early: Vec<Early>,
     /// Conversions that the source has made, and no rows have come under their schema.
     converted: Vec<Trigger>,
+    /// What the source has refused to take under an id, by its number there: it is sent without one, in its order.
+    refused: BTreeMap<u64, Forward>,
     /// States that the relay has come to while requests were with the source: the log of changes may have lost
     /// one of them when an answer names it.
     passed: VecDeque<Uuid>,
@@ -88,6 +90,15 @@ impl Forwards {
 
     /// The request that is to be sent next.
     pub(crate) fn next(&mut self) -> Option<Forward> {
+        if !self.refused.is_empty() {
+            // What was sent with these will be refused as well, and comes before what has not been sent.
+            let is_open = |sent: &Forward| sent.since.is_some() && sent.trigger.runs_once();
+            if self.sent.values().any(is_open) {
+                return None;
+            }
+            let refused = std::mem::take(&mut self.refused).into_values();
+            refused.rev().for_each(|forward| self.again(forward));
+        }
         let (first, _) = self.waiting.first_key_value()?;
         self.take(*first)
     }
@@ -95,6 +106,11 @@ impl Forwards {
     /// A request has been sent under this number.
     pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
         self.sent.insert(number, Forward { kept_bytes: 0, ..forward });
+    }
+
+    /// The source takes nothing under an id: what had this number is to be sent without one.
+    pub(crate) fn refused(&mut self, number: u64, trigger: Trigger) {
+        self.refused.insert(number, Forward { is_plain: true, ..Forward::new(trigger) });
     }
 
     /// The source has answered.
@@ -127,7 +143,15 @@ impl Forwards {
     ) -> Vec<Trigger> {
         self.await_all_rows();
         let mut lost = Vec::new();
-        for (_, mut forward) in std::mem::take(&mut self.sent).into_iter().rev() {
+        let refused: BTreeSet<u64> = self.refused.keys().copied().collect();
+        let mut all = std::mem::take(&mut self.sent);
+        all.append(&mut self.refused);
+        for (number, mut forward) in all.into_iter().rev() {
+            if refused.contains(&number) {
+                // It has come to nothing there.
+                self.again(forward);
+                continue;
+            }
             let is_wanted = !forward.is_fenced && !forward.is_canceled;
             let may_be_sent_again = forward.since.is_some() && is_wanted;
             match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
@@ -142,7 +166,11 @@ impl Forwards {
     /// A session has left: what waits for the source is not sent. That is returned.
     pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
         let places: Vec<i64> = self.outbound.places_of(session).collect();
-        places.into_iter().filter_map(|place| Some(self.take(place)?.trigger)).collect()
+        let refused =
+            self.refused.extract_if(.., |_, forward| forward.trigger.origin.is_of(session));
+        let mut forgotten: Vec<Trigger> = refused.map(|(_, forward)| forward.trigger).collect();
+        forgotten.extend(places.into_iter().filter_map(|place| Some(self.take(place)?.trigger)));
+        forgotten
     }
 
     /// Takes back a request of a session that waits for the source.
@@ -223,9 +251,10 @@ impl Forwards {
         let early = std::mem::take(&mut self.early).into_iter().map(|early| early.trigger);
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =
             std::mem::take(&mut self.waiting).into_values().partition(|forward| !forward.was_sent);
+        let known = std::mem::take(&mut self.refused).into_values().chain(known);
         let trigger = |forward: Forward| forward.trigger;
         let converted = std::mem::take(&mut self.converted);
         let unknown = sent.chain(unknown).map(trigger).chain(early).chain(converted).collect();
-        (known.into_iter().map(trigger).collect(), unknown)
+        (known.map(trigger).collect(), unknown)
     }
 }

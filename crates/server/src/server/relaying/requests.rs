@@ -178,6 +178,8 @@ impl Server {
                 if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
             Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
+            // That says nothing of what was sent before.
+            Err(_) if forward.was_sent => Answer::Unknown,
             Err(error) => Answer::Error(error),
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
@@ -204,8 +206,7 @@ impl Server {
             }
             Answer::Plain => {
                 // No attempt came before, and none can be made under an id.
-                let again = Forward { is_plain: true, ..Forward::new(forward.trigger) };
-                self.relays.get_mut(db).forwards.again(again);
+                self.relays.get_mut(db).forwards.refused(number, forward.trigger);
             }
         }
     }
