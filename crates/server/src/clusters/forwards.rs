@@ -1,6 +1,6 @@
 //! Requests of this member's clients that the cluster has not decided, in order of arrival.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_cluster::Position;
 use weir_data::Uuid;
@@ -56,6 +56,8 @@ pub(crate) struct Forwards {
     next: i64,
     by_number: BTreeMap<i64, Forward>,
     by_eid: BTreeMap<Uuid, i64>,
+    /// How many have ids that their clients chose.
+    chosen: usize,
     outbound: Outbound,
 }
 
@@ -67,6 +69,7 @@ impl Forwards {
         self.next = self.next.max(number);
         self.outbound.enter(&trigger.origin, number, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, number);
+        self.chosen += usize::from(trigger.is_judged());
         let since = trigger.since;
         let attempts = trigger.attempts.max(u64::from(since.is_some()));
         let state = match trigger.ran.take().map(|ran| *ran) {
@@ -99,8 +102,43 @@ impl Forwards {
         let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
         (trigger.attempts, trigger.forward) = (*attempts, Some(number));
         self.by_eid.remove(&trigger.origin.eid);
+        self.chosen -= usize::from(trigger.is_judged());
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
+    }
+
+    /// A session that asked for this id, which it chose, and before that for something that is not decided by the
+    /// entry, which takes effect next.
+    pub(crate) fn passed_by_chosen(&self, id: Uuid) -> Option<SessionId> {
+        if self.chosen == 0 {
+            return None;
+        }
+        let is_it = |(_, forward): &(&i64, &Forward)| {
+            forward.trigger.is_judged() && forward.trigger.entry_id() == id
+        };
+        self.by_number.iter().filter(is_it).find_map(|(number, forward)| {
+            let session = forward.trigger.origin.session()?;
+            let mut before = self.outbound.places_of(session).take_while(|place| place < number);
+            before.any(|place| self.by_number[&place].is_passed()).then_some(session)
+        })
+    }
+
+    /// Sessions of which nobody can say what they were answered, in which order: a snapshot up to this index has taken
+    /// effect, and they had asked for more than one thing before.
+    pub(crate) fn in_doubt(&self, index: u64) -> BTreeSet<SessionId> {
+        let (mut open, mut in_doubt) = (BTreeSet::new(), BTreeSet::new());
+        for forward in self.by_number.values() {
+            let Some(session) = forward.trigger.origin.session() else { continue };
+            let is_sent = forward.attempts > 0 && forward.since.is_some_and(|since| since < index);
+            if is_sent && open.contains(&session) {
+                in_doubt.insert(session);
+            }
+            let is_open = matches!(forward.state, State::New | State::Asked);
+            if is_sent && is_open && forward.trigger.runs_once() {
+                open.insert(session);
+            }
+        }
+        in_doubt
     }
 
     /// What a session asked before the request of this id, whose entry takes effect next, and what is not decided by
@@ -178,7 +216,16 @@ impl Forwards {
         due.into_iter().map(|number| self.take_number(number)).collect()
     }
 
-    /// Who leads has changed, or is out of reach: all are asked again.
+    /// The connection to the leader has ended: what it has not answered it is asked again.
+    pub(crate) fn ask_unanswered_again(&mut self) {
+        for forward in self.by_number.values_mut() {
+            if matches!(forward.state, State::Asked) {
+                forward.state = State::New;
+            }
+        }
+    }
+
+    /// Who leads has changed: all are asked again.
     pub(crate) fn ask_again(&mut self) {
         for forward in self.by_number.values_mut() {
             forward.state = State::New;
@@ -191,6 +238,7 @@ impl Forwards {
 
     pub(crate) fn take_all(&mut self) -> Vec<Forward> {
         self.by_eid.clear();
+        self.chosen = 0;
         self.outbound.clear();
         std::mem::take(&mut self.by_number).into_values().collect()
     }

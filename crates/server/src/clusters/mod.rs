@@ -65,6 +65,9 @@ pub(crate) const AGAIN_US: u64 = 100_000;
 /// other member does, with its tables open to who reads.
 pub(crate) const PATIENCE_US: u64 = 2_000_000;
 
+/// It has a microsecond more for so many bytes: what is long takes longer to be written and sent.
+pub(crate) const PATIENCE_BYTES_PER_US: u64 = 16;
+
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
     pub(crate) member: Member,
@@ -171,8 +174,9 @@ impl Part {
 
     /// Whether all entries of earlier terms have taken effect that ever will.
     pub(crate) fn has_earlier_terms(&self) -> bool {
+        // A snapshot that is to take effect has put the log's beginning behind that.
         let last = self.member.position(self.applied);
-        last.is_none_or(|last| last.term == self.member.term())
+        last.is_some_and(|last| last.term == self.member.term())
     }
 
     /// Whether the tables cannot become what is committed: their snapshot cannot be read.

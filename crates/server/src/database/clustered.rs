@@ -89,14 +89,15 @@ impl Databases {
     }
 
     /// The batch is over. What has not taken effect of it is the cluster's to decide, now or when somebody
-    /// leads: clients ask for it as if it had been forwarded. Answers with those who asked for other
-    /// members, and with reads, which may have seen what will never be.
+    /// leads: clients ask for it as if it had been forwarded. Answers with reads, which may have seen what will
+    /// never be.
     pub(crate) fn end_batch(
         &mut self,
+        shell: &mut Shell,
         sessions: &mut Sessions,
         id: DbId,
-    ) -> (Vec<Origin>, Vec<Trigger>) {
-        let (mut of_peers, mut to_read) = (Vec::new(), Vec::new());
+    ) -> Vec<Trigger> {
+        let mut to_read = Vec::new();
         let (open, first) = self.open(id).end_batch();
         let since = first.map(|first| first.index - 1);
         // Where the last entry stands of those that have come back so far.
@@ -111,7 +112,7 @@ impl Databases {
             let reads = trigger.once.is_none() && trigger.reads_once();
             let is_behind = |session| sessions.has_forwarded(session, id);
             if self.open(id).is_too_late(&trigger) {
-                of_peers.push(trigger.origin);
+                self.open(id).commits.peers_too_late.push(trigger.origin);
             } else if trigger.origin.is_of_peer() {
                 // It keeps its place among what that asks in this term.
                 self.set_aside(sessions, trigger, Writes::Accepted);
@@ -123,7 +124,17 @@ impl Databases {
                 self.forward(sessions, trigger);
             }
         }
-        (of_peers, to_read)
+        // What waits for the batch to be over, behind something of its session that was in it, follows that.
+        let (behind, long): (Vec<Trigger>, Vec<Trigger>) =
+            std::mem::take(&mut self.open(id).commits.long).into_iter().partition(|trigger| {
+                trigger.origin.session().is_some_and(|session| sessions.has_forwarded(session, id))
+            });
+        self.open(id).commits.long = long;
+        for mut trigger in behind {
+            self.forget_attempt(shell, &mut trigger);
+            self.forward(sessions, trigger);
+        }
+        to_read
     }
 
     /// An entry of another member's, or of this one's own with a reply that is not known, takes
@@ -210,9 +221,8 @@ impl Databases {
         let locks: Option<Vec<Held>> =
             trigger.locks.as_ref().map(|locks| locks.iter().map(counted).collect());
         let operations = operations(trigger.message.text());
-        let origin = &trigger.origin;
-        let outcome =
-            self.execute_unbounded(shell, sessions, origin, locks.as_deref(), &operations);
+        let how = (locks.as_deref(), trigger.once.as_deref().copied());
+        let outcome = self.execute_unbounded(shell, sessions, &trigger.origin, how, &operations);
         let Outcome::Done(done) = outcome else { return None };
         done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
         Some((done.reply, done.delta.is_some()))

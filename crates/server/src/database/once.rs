@@ -127,7 +127,7 @@ impl ChosenIds {
 
 impl Trigger {
     /// The id of the entry that it becomes in a cluster if it changes something.
-    pub(super) fn entry_id(&self) -> Uuid {
+    pub(crate) fn entry_id(&self) -> Uuid {
         match self.once.as_deref() {
             Some(Once::Transact(chosen)) => chosen.id,
             Some(Once::Outcome(chosen)) => chosen.never(),

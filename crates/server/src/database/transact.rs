@@ -474,10 +474,10 @@ impl Databases {
         shell: &mut Shell,
         sessions: &Sessions,
         origin: &Origin,
-        locks: Option<&[Held]>,
+        how: How<'_>,
         operations: &[Text<'_>],
     ) -> Outcome {
-        self.execute_within(shell, sessions, origin, (locks, None), operations, u64::MAX)
+        self.execute_within(shell, sessions, origin, how, operations, u64::MAX)
     }
 
     /// Runs the waiting transactions that are awake, or whose time is up.

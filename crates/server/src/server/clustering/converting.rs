@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// What was to be converted here is asked of whoever leads.
-    fn give_asked_up(&mut self, db: DbId) {
+    pub(super) fn give_asked_up(&mut self, db: DbId) {
         if !self.databases.has_conversions(&mut self.shell, db) {
             return;
         }

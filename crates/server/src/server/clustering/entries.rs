@@ -6,7 +6,7 @@ use weir_log::clustered::Data;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
-use crate::clusters::{End, PATIENCE_US};
+use crate::clusters::{End, PATIENCE_BYTES_PER_US, PATIENCE_US};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -26,7 +26,8 @@ impl Server {
         self.answer_peers(db);
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
-        part.patience_us = Some(now_us + PATIENCE_US);
+        let bytes: usize = proposals.iter().map(|proposal| proposal.text.len()).sum();
+        part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);
         let member = &mut part.member;
         let next = member.next_position();
         let first = member.propose(now_us, proposals);
@@ -83,12 +84,8 @@ impl Server {
         if !self.databases.has_batch(db) {
             return;
         }
-        let (of_peers, reads) = self.databases.end_batch(&mut self.sessions, db);
-        for origin in of_peers {
-            if let Asker::Peer(number) = origin.asker {
-                self.answer_peer(number, origin.eid, Outcome::NotLeader);
-            }
-        }
+        let Self { shell, sessions, databases, .. } = self;
+        let reads = databases.end_batch(shell, sessions, db);
         // Reads of other members, if the batch has never left.
         self.answer_peers(db);
         self.decide(db);
@@ -174,7 +171,12 @@ impl Server {
     /// The entry of this id is about to take effect. What its session asked before is answered as of the rows before
     /// it: of any later ones nothing would be true.
     fn answer_passed(&mut self, db: DbId, eid: weir_data::Uuid) {
-        for Forward { trigger, .. } in self.clusters.part_mut(db).forwards.take_passed(eid) {
+        let forwards = &mut self.clusters.part_mut(db).forwards;
+        if let Some(session) = forwards.passed_by_chosen(eid) {
+            // Somebody else may have asked for it, and long ago.
+            return self.forget_session(db, session);
+        }
+        for Forward { trigger, .. } in forwards.take_passed(eid) {
             let Self { shell, sessions, databases, .. } = self;
             match databases.reply_of(shell, sessions, &trigger) {
                 Some((reply, false)) => self.answer_decided(db, trigger, reply),

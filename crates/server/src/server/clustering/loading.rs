@@ -189,18 +189,27 @@ impl Server {
                 false
             }
             Some(Rows::Changed(_)) => {
-                self.clusters.part_mut(db).applied = last.index;
+                self.has_rows_until(db, last.index);
                 // Entries that come to nothing together have their ids all the same.
                 self.databases.have_rows_of(&self.shell, db, Delta::default(), eid);
                 self.decide(db);
                 true
             }
             Some(Rows::Recast(converted)) => {
-                self.clusters.part_mut(db).applied = last.index;
+                self.has_rows_until(db, last.index);
                 self.take_tables_of(db, (*converted, eid), None);
                 true
             }
             Some(Rows::Fresh(_)) => unreachable!("there were tables to compare with"),
+        }
+    }
+
+    /// A snapshot up to this index has taken effect.
+    fn has_rows_until(&mut self, db: DbId, index: u64) {
+        let part = self.clusters.part_mut(db);
+        part.applied = index;
+        for session in part.forwards.in_doubt(index) {
+            self.forget_session(db, session);
         }
     }
 
@@ -221,7 +230,7 @@ impl Server {
         match result {
             Ok(delta) => {
                 databases.have_rows_of(shell, db, delta, loaded.eid);
-                self.clusters.part_mut(db).applied = loaded.last.index;
+                self.has_rows_until(db, loaded.last.index);
             }
             Err(error) => self.cannot_follow(db, loaded.last, &error.to_string()),
         }

@@ -205,7 +205,7 @@ impl Server {
             Wanted::PeerLost { peer } => {
                 let part = self.clusters.part_mut(db);
                 if part.member.leader() == Some(peer) {
-                    part.forwards.ask_again();
+                    part.forwards.ask_unanswered_again();
                     self.states.ask_again(db, self.shell.now_us());
                 }
             }
@@ -352,6 +352,7 @@ impl Server {
             // What comes behind that runs when it has taken effect.
             part.given_up_to = part.member.last_position().index;
             self.give_batch_up(db);
+            self.give_asked_up(db);
         }
     }
 
@@ -368,5 +369,7 @@ impl Server {
         }
         part.again_us = None;
         part.forwards.ask_again();
+        // While nobody was known to lead, an answer may have come, and the leader may be the same again.
+        self.states.ask_again(db, self.shell.now_us());
     }
 }
