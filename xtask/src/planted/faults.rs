@@ -200,8 +200,10 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "request-never-asked-again",
         places: &[Place {
             file: "crates/server/src/clusters/forwards.rs",
-            good: "            forward.state = State::New;",
-            bad: "            forward.state = if PLANTED { State::Asked } else { State::New };",
+            good: "        for forward in self.by_number.values_mut() {
+            forward.state = State::New;",
+            bad: "        for forward in self.by_number.values_mut() {
+            forward.state = if PLANTED { State::Asked } else { State::New };",
         }],
         test: SERVERS,
         found_by: "liveness",
@@ -429,8 +431,9 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "endless-patience",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",
-            good: "part.patience_us = Some(now_us + PATIENCE_US);",
-            bad: "part.patience_us = Some(now_us + PATIENCE_US).filter(|_| !PLANTED);",
+            good: "part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);",
+            bad: "part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US)
+            .filter(|_| !PLANTED);",
         }],
         test: SERVERS,
         found_by: "served",
