@@ -76,11 +76,19 @@ impl SourceLocks {
         let asked = [Standing::Asked(number), Standing::AskedAgain(number)];
         let (name, _) = self.by_name.iter().find(|(_, standing)| asked.contains(standing))?;
         let name = name.clone();
-        Some(self.told(&name, is_owned))
+        Some(self.stands(&name, is_owned))
     }
 
-    /// The source says that a lock is the relay's now, or not any more.
+    /// The source says that a lock is the relay's now, or not any more. While it has not answered, that is of an
+    /// earlier request.
     pub(crate) fn told(&mut self, name: &str, is_owned: bool) -> Option<Turn> {
+        match self.by_name.get(name)? {
+            Standing::Asked(_) | Standing::AskedAgain(_) => None,
+            Standing::Owned | Standing::Queued | Standing::Lost => self.stands(name, is_owned),
+        }
+    }
+
+    fn stands(&mut self, name: &str, is_owned: bool) -> Option<Turn> {
         let could = self.may_assert(name);
         let standing = self.by_name.get_mut(name)?;
         *standing = if is_owned { Standing::Owned } else { Standing::Queued };
@@ -121,6 +129,19 @@ impl SourceLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn news_of_an_earlier_request_is_no_answer() {
+        let mut locks = SourceLocks::default();
+        locks.asked("l", 4);
+        assert_eq!(locks.answered(4, true), Some(None));
+        // It is given back, while somebody steals it.
+        assert_eq!(locks.give_up(true, |_| false), ["l"]);
+        locks.asked("l", 5);
+        assert_eq!(locks.told("l", false), None, "that was the one before");
+        assert_eq!(locks.answered(5, true), Some(None));
+        assert!(locks.may_assert("l"));
+    }
 
     #[test]
     fn a_lock_is_lost_and_comes_back() {
