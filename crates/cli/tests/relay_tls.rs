@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::group::Program::{self, Packaged, Weir};
 use crate::peer::Client;
-use crate::support::{PATIENCE, RBAC_TABLES, Scratch, WEIR, err, eventually, reference};
+use crate::support::{PATIENCE, RBAC_TABLES, Scratch, WEIR, err, eventually, listens, reference};
 use serde_json::{Value, json};
 use weir_net::{Address, BlockingStream, Tls};
 use weir_testkit::pki::{LEAF, Pki, Shape};
@@ -99,6 +99,8 @@ fn by_certificate(source: Program) {
         [format!("--remote=punix:{}", socket.display()), "--remote=pssl:0:127.0.0.1".into()];
     let source_port =
         start(program, "source", "server", &[&remotes[..], &["d.db".into()]].concat());
+    // The packaged server takes its remotes in no certain order, and has said the port of one.
+    eventually("the source listens", || listens(&socket));
     let mut admin = Client::connect(&socket).expect("the source listens");
     let rules = json!(["D",
         {"op":"insert","table":"RBAC_Permission","uuid-name":"p","row":{"table":"Chassis",
