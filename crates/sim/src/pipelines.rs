@@ -35,8 +35,8 @@ enum Asked {
     Look(u64),
     /// A row that is counted.
     Insert(String),
-    /// A row that is counted, once the session's own row has a number: one that it has, gets later, or never has.
-    /// It waits for so many microseconds at most.
+    /// A row that is counted, once the session's own row has a number: one that it has, gets later, or never has;
+    /// and for how many microseconds the request waits for that at most.
     Wait(String, u64),
     /// The row that is written under the lock of this process.
     Guard,

@@ -430,9 +430,9 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "endless-patience",
         places: &[Place {
-            file: "crates/server/src/server/clustering/entries.rs",
-            good: "part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);",
-            bad: "part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US)
+            file: "crates/server/src/clusters/mod.rs",
+            good: "self.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);",
+            bad: "self.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US)
             .filter(|_| !PLANTED);",
         }],
         test: SERVERS,

@@ -107,8 +107,8 @@ impl Forwards {
         forward
     }
 
-    /// A session that asked for this id, which it chose, and before that for something that is not decided by the
-    /// entry, which takes effect next.
+    /// A session that chose this id, whose entry takes effect next, and had asked before for something that is not
+    /// decided by that.
     pub(crate) fn passed_by_chosen(&self, id: Uuid) -> Option<SessionId> {
         if self.chosen == 0 {
             return None;
@@ -118,8 +118,7 @@ impl Forwards {
         };
         self.by_number.iter().filter(is_it).find_map(|(number, forward)| {
             let session = forward.trigger.origin.session()?;
-            let mut before = self.outbound.places_of(session).take_while(|place| place < number);
-            before.any(|place| self.by_number[&place].is_passed()).then_some(session)
+            self.passed_by(*number, session).next().map(|_| session)
         })
     }
 
@@ -144,15 +143,17 @@ impl Forwards {
     /// What a session asked before the request of this id, whose entry takes effect next, and what is not decided by
     /// that.
     pub(crate) fn take_passed(&mut self, eid: Uuid) -> Vec<Forward> {
-        let Some((number, session)) = self.by_eid.get(&eid).and_then(|number| {
-            let session = self.by_number[number].trigger.origin.session()?;
-            Some((*number, session))
-        }) else {
-            return Vec::new();
-        };
-        let before = self.outbound.places_of(session).take_while(|place| *place < number);
-        let passed: Vec<i64> = before.filter(|place| self.by_number[place].is_passed()).collect();
+        let Some(number) = self.by_eid.get(&eid).copied() else { return Vec::new() };
+        let session = self.by_number[&number].trigger.origin.session();
+        let passed: Vec<i64> =
+            session.into_iter().flat_map(|session| self.passed_by(number, session)).collect();
         passed.into_iter().map(|number| self.take_number(number)).collect()
+    }
+
+    /// Numbers of a session's requests before this one that its entry passes.
+    fn passed_by(&self, number: i64, session: SessionId) -> impl Iterator<Item = i64> {
+        let before = self.outbound.places_of(session).take_while(move |place| *place < number);
+        before.filter(|place| self.by_number[place].is_passed())
     }
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
@@ -246,27 +247,14 @@ impl Forwards {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use weir_json::TextBuf;
-
     use super::*;
-    use crate::ids::DbId;
-    use crate::origin::{Asker, Origin};
-
-    fn request(eid: Uuid) -> Trigger {
-        let (asker, identity, id) = (Asker::Server, Arc::default(), vec![]);
-        let origin = Origin { asker, identity, id, db: DbId(1), created_us: 0, eid };
-        let message = TextBuf::validate(b"[]".to_vec()).expect("JSON");
-        Trigger::new(origin, Arc::new(message))
-    }
 
     /// This server came to lead, and leads no more before it has run the first of them.
     #[test]
     fn what_comes_back_has_its_old_place() {
         let (first, second) = (Uuid::from_u128(5), Uuid::from_u128(6));
         let mut forwards = Forwards::default();
-        [first, second].into_iter().for_each(|eid| forwards.push(request(eid), 0));
+        [first, second].into_iter().for_each(|eid| forwards.push(Trigger::empty(eid), 0));
         let came = forwards.new_ones();
         let ran = forwards.take(first).expect("it is there").trigger;
         forwards.push(ran, 0);
@@ -278,7 +266,7 @@ mod tests {
     fn only_the_last_attempt_is_answered() {
         let eid = Uuid::from_u128(5);
         let mut forwards = Forwards::default();
-        forwards.push(request(eid), 0);
+        forwards.push(Trigger::empty(eid), 0);
         assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         let ask = |forwards: &mut Forwards| {

@@ -28,7 +28,7 @@ pub(crate) mod unapplied;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_cluster::{Event as Happened, Mark, Member};
+use weir_cluster::{Event as Happened, Mark, Member, Position, Proposal};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
@@ -63,10 +63,11 @@ pub(crate) const AGAIN_US: u64 = 100_000;
 
 /// What a leader has proposed, and has not got committed for so long, it gives up: it waits for the entries as any
 /// other member does, with its tables open to who reads.
-pub(crate) const PATIENCE_US: u64 = 2_000_000;
+const PATIENCE_US: u64 = 2_000_000;
 
-/// It has a microsecond more for so many bytes: what is long takes longer to be written and sent.
-pub(crate) const PATIENCE_BYTES_PER_US: u64 = 16;
+/// A leader waits for what it has proposed a microsecond longer for so many bytes of that, which have to be written
+/// and sent.
+const PATIENCE_BYTES_PER_US: u64 = 16;
 
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
@@ -170,6 +171,18 @@ impl Part {
     /// Whether something is committed that the tables do not have.
     pub(crate) fn is_behind(&self) -> bool {
         !self.to_apply.is_empty() || self.loaded.is_some()
+    }
+
+    /// This leader proposes entries, and begins to wait for them: the place of the first one, which is the next one of
+    /// the log.
+    pub(crate) fn propose(&mut self, now_us: u64, proposals: Vec<Proposal>) -> Position {
+        let bytes: usize = proposals.iter().map(|proposal| proposal.text.len()).sum();
+        self.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);
+        let next = self.member.next_position();
+        let first = self.member.propose(now_us, proposals);
+        let first = first.expect("the member has just said that it may");
+        assert_eq!(first, next, "other members have been told the places");
+        first
     }
 
     /// Whether all entries of earlier terms have taken effect that ever will.

@@ -145,3 +145,16 @@ impl Trigger {
         !self.is_conversion() && !self.is_judged() && !may_wait()
     }
 }
+
+#[cfg(test)]
+impl Trigger {
+    /// A transaction of nobody's without operations.
+    pub(crate) fn empty(eid: weir_data::Uuid) -> Self {
+        let (asker, identity, id) = (crate::origin::Asker::Server, Arc::default(), vec![]);
+        let db = crate::ids::DbId(1);
+        let origin = Origin { asker, identity, id, db, created_us: 0, eid };
+        let text = br#"{"id":0,"method":"transact","params":["D"]}"#;
+        let message = TextBuf::validate(text.to_vec()).expect("JSON");
+        Self::new(origin, Arc::new(message))
+    }
+}

@@ -258,3 +258,48 @@ impl Forwards {
         (known.map(trigger).collect(), unknown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three requests, of which two are with the source, under ids.
+    fn two_sent() -> Forwards {
+        let mut forwards = Forwards::default();
+        (1..=3).for_each(|n| forwards.push(Trigger::empty(Uuid::from_u128(n)), 0));
+        for number in 1..=2 {
+            let forward = forwards.next().expect("it waits");
+            let since = Some(Uuid::from_u128(9));
+            forwards.sent(number, Forward { since, ..forward });
+        }
+        forwards
+    }
+
+    fn next(forwards: &mut Forwards) -> Option<(u128, bool)> {
+        let forward = forwards.next()?;
+        Some((forward.trigger.origin.eid.to_u128(), forward.is_plain))
+    }
+
+    #[test]
+    fn what_is_refused_goes_again_in_its_order_when_all_of_it_is() {
+        let mut forwards = two_sent();
+        for number in 1..=2 {
+            let refused = forwards.answered(number).expect("it was sent");
+            forwards.refused(number, refused.trigger);
+            let may_go = number == 2;
+            assert_eq!(next(&mut forwards), may_go.then_some((1, true)));
+        }
+        assert_eq!(next(&mut forwards), Some((2, true)));
+        assert_eq!(next(&mut forwards), Some((3, false)));
+    }
+
+    #[test]
+    fn what_is_refused_keeps_its_place_when_the_connection_ends() {
+        let mut forwards = two_sent();
+        let refused = forwards.answered(2).expect("it was sent");
+        forwards.refused(2, refused.trigger);
+        assert!(forwards.lost(|_| Some(0)).is_empty());
+        let again: Vec<_> = std::iter::from_fn(|| next(&mut forwards)).collect();
+        assert_eq!(again, [(1, false), (2, true), (3, false)]);
+    }
+}

@@ -17,9 +17,9 @@ use weir_cluster::{Content, Entry, Position, Proposal};
 use weir_data::{Error, Uuid};
 use weir_engine::Converted;
 
+use crate::clusters::End;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::message::Outcome;
-use crate::clusters::{End, PATIENCE_US};
 use crate::database::Trigger;
 use crate::effect::Level;
 use crate::ids::{DbId, WorkId};
@@ -181,11 +181,9 @@ impl Server {
         let proposal = Proposal { eid, text: text.into() };
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
-        let at = part.member.propose(now_us, vec![proposal]);
-        let at = at.expect("the member has just said that it may");
+        let at = part.propose(now_us, vec![proposal]);
         assert_eq!(at, next, "who asked has been told the place");
         part.conversion = Conversion::Proposed { at, trigger, converted };
-        part.patience_us = Some(now_us + PATIENCE_US);
         self.run_member(db);
     }
 

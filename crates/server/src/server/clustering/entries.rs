@@ -3,10 +3,10 @@
 use weir_cluster::{Content, Entry, Position};
 use weir_log::clustered::Data;
 
+use crate::clusters::End;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
-use crate::clusters::{End, PATIENCE_BYTES_PER_US, PATIENCE_US};
 use crate::database::{Done, Fate};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -25,14 +25,7 @@ impl Server {
         let proposals = self.databases.begin_batch(db);
         self.answer_peers(db);
         let now_us = self.shell.now_us();
-        let part = self.clusters.part_mut(db);
-        let bytes: usize = proposals.iter().map(|proposal| proposal.text.len()).sum();
-        part.patience_us = Some(now_us + PATIENCE_US + bytes as u64 / PATIENCE_BYTES_PER_US);
-        let member = &mut part.member;
-        let next = member.next_position();
-        let first = member.propose(now_us, proposals);
-        let first = first.expect("the member has just said that it may");
-        assert_eq!(first, next, "other members have been told the places");
+        let first = self.clusters.part_mut(db).propose(now_us, proposals);
         self.databases.batch_proposed(db, first);
         self.run_member(db);
     }

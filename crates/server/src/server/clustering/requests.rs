@@ -32,14 +32,11 @@ impl Server {
         let part = self.clusters.part_mut(db);
         let at = part.member.last_position();
         self.begin_conversion(db);
-        for origin in waiting {
+        let waiting = waiting.into_iter().map(|origin| (origin, Outcome::Waits(at)));
+        let too_late = too_late.into_iter().map(|origin| (origin, Outcome::NotLeader));
+        for (origin, outcome) in waiting.chain(too_late) {
             if let Asker::Peer(number) = origin.asker {
-                self.answer_peer(number, origin.eid, Outcome::Waits(at));
-            }
-        }
-        for origin in too_late {
-            if let Asker::Peer(number) = origin.asker {
-                self.answer_peer(number, origin.eid, Outcome::NotLeader);
+                self.answer_peer(number, origin.eid, outcome);
             }
         }
         self.run_arrived(db);
@@ -419,7 +416,7 @@ impl Server {
 /// Of other members, what is at work that takes long: what comes behind that waits, and the rest passes.
 #[derive(Debug, Default)]
 struct Busy<'a> {
-    /// Whose it is, by the names that they have there.
+    /// Clients for whom something is at work, by the names that they have at their members.
     clients: BTreeSet<(Uuid, &'a str)>,
     /// Locks under which something is at work: who has taken one since comes behind it.
     locks: BTreeSet<(Uuid, &'a str)>,
