@@ -5,7 +5,7 @@ use crate::chain::Chain;
 use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
-use weir_server::event::Event;
+use weir_server::event::{Event, SessionId};
 
 fn value(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
@@ -49,9 +49,9 @@ fn a_write_that_waits_for_the_source_can_be_taken_back() {
     assert_eq!(chain.servers[2].received(client), Vec::<String>::new());
 }
 
-/// What it waits for was there when the relay looked, and is gone by when the source does.
-#[test]
-fn a_write_that_waits_at_the_source_can_be_taken_back() {
+/// A chain of two relays, where a client of the last one has a write that waits at the source, as request 2: what it
+/// waits for was there when the relay looked, and is gone by when the source does. With a client of the source.
+fn with_write_that_waits_at_the_source() -> (Chain, SessionId, SessionId) {
     let mut chain = Chain::start(2);
     let client = chain.servers[2].connect();
     chain.call(2, client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
@@ -67,6 +67,23 @@ fn a_write_that_waits_at_the_source_can_be_taken_back() {
     chain.settle();
     chain.is_cut[2] = false;
     chain.pass_ms(20_000);
+    (chain, client, writer)
+}
+
+#[test]
+fn a_write_that_waits_at_the_source_ends_with_its_client() {
+    let (mut chain, client, writer) = with_write_that_waits_at_the_source();
+    chain.servers[2].event(Event::Closed { session: client, error: None });
+    chain.settle();
+    chain.call(0, writer, &transact(2, &insert("a")));
+    for server in &mut chain.servers {
+        assert_eq!(ports(server), ["a"], "nobody wants the other one any more");
+    }
+}
+
+#[test]
+fn a_write_that_waits_at_the_source_can_be_taken_back() {
+    let (mut chain, client, writer) = with_write_that_waits_at_the_source();
     let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
     let told = chain.call(2, client, &transact(3, select));
     assert_eq!(told, Vec::<String>::new(), "what comes behind it waits, too");

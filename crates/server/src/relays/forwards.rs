@@ -8,6 +8,7 @@ use crate::database::Trigger;
 use crate::ids::SessionId;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
+use crate::work::operations;
 
 /// Most states that are remembered of those that came while requests were with the source. An answer that names
 /// an older one, which the log of changes has lost, too, waits until the connection ends.
@@ -171,6 +172,22 @@ impl Forwards {
         let mut forgotten: Vec<Trigger> = refused.map(|(_, forward)| forward.trigger).collect();
         forgotten.extend(places.into_iter().filter_map(|place| Some(self.take(place)?.trigger)));
         forgotten
+    }
+
+    /// A session has left: what may wait at the source is taken back. The numbers of that.
+    pub(crate) fn cancel_all_sent(&mut self, session: SessionId) -> Vec<u64> {
+        let may_wait = |forward: &Forward| {
+            let trigger = &forward.trigger;
+            trigger.origin.is_of(session)
+                && !trigger.is_conversion()
+                && weir_engine::may_wait(&operations(trigger.message.text()))
+        };
+        let sent = self.sent.iter_mut().filter(|(_, forward)| may_wait(forward));
+        let cancel = |(number, forward): (&u64, &mut Forward)| {
+            forward.is_canceled = true;
+            *number
+        };
+        sent.map(cancel).collect()
     }
 
     /// Takes back a request of a session that waits for the source.

@@ -29,7 +29,6 @@ use weir_upstream::follower::{Follower, Model as Part, Wanted};
 use weir_upstream::remotes::Remotes;
 
 use crate::configuration::{DbConfig, Model, Source};
-use crate::database::Trigger;
 use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
 use crate::mail::{Mail, is_of_probe};
@@ -273,13 +272,6 @@ impl Relays {
             Some(_) => std::mem::take(&mut self.waiting),
             None => Vec::new(),
         }
-    }
-
-    /// A session has left: its requests that wait for a source are returned.
-    pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
-        self.paths.forget_session(session);
-        let relays = self.by_db.values_mut();
-        relays.flat_map(|relay| relay.forwards.forget_session(session)).collect()
     }
 
     /// Bytes kept for a session's requests that had to wait for a source.

@@ -57,7 +57,6 @@ impl Server {
             log_searches,
             states,
             checks,
-            relays,
             clusters,
             ..
         } = self;
@@ -68,11 +67,10 @@ impl Server {
         states.forget_session(id);
         log_searches.forget_session(shell, id);
         sessions.remove(shell, id);
-        let mut undecided = relays.forget_session(id);
-        undecided.extend(clusters.forget_session(id));
-        for trigger in undecided {
+        for trigger in clusters.forget_session(id) {
             self.lose_request(trigger);
         }
+        self.leave_sources(id);
     }
 
     /// Databases came or went: clients that cannot be told are disconnected, so that they look. One

@@ -117,10 +117,32 @@ impl Server {
 
     fn cancel_at_source(&mut self, db: DbId, session: SessionId, request: &[u8]) {
         let relay = self.relays.get_mut(db);
-        let Some(number) = relay.forwards.cancel_sent(session, request) else { return };
-        let mut out = Vec::new();
-        relay.follower.tell_for_owner("cancel", format!("[{number}]").as_bytes(), &mut out);
+        let number = relay.forwards.cancel_sent(session, request);
+        self.tell_canceled(db, number);
+    }
+
+    /// The source hears that nobody wants these any more.
+    fn tell_canceled(&mut self, db: DbId, numbers: impl IntoIterator<Item = u64>) {
+        let (mut out, relay) = (Vec::new(), self.relays.get_mut(db));
+        for number in numbers {
+            relay.follower.tell_for_owner("cancel", format!("[{number}]").as_bytes(), &mut out);
+        }
         self.carry_out_relay(db, out);
+    }
+
+    /// A session has left: what the sources have not got of it is not sent, and what waits there is taken back.
+    pub(in crate::server) fn leave_sources(&mut self, session: SessionId) {
+        self.relays.paths.forget_session(session);
+        let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
+        for db in dbs {
+            let forwards = &mut self.relays.get_mut(db).forwards;
+            let (not_sent, waiting) =
+                (forwards.forget_session(session), forwards.cancel_all_sent(session));
+            for trigger in not_sent {
+                self.lose_request(trigger);
+            }
+            self.tell_canceled(db, waiting);
+        }
     }
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
