@@ -55,37 +55,71 @@ fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have
     assert_eq!(methods(&asked(&mut shell, link)), ["lock", "weir_transact"]);
 }
 
-/// What becomes of a transaction that asserts a lock which its client does not have.
-fn is_refused(shell: &mut Shell, client: SessionId, asks: &str) -> Value {
-    let reply = value(&shell.call(client, asks));
+/// A reply says that the transaction lacked its lock, and what it had read before that.
+fn says_not_owner(reply: &str) {
+    let reply = value(reply);
     let results =
         if reply["result"].is_array() { &reply["result"] } else { &reply["result"]["results"] };
     assert_eq!(results[0]["rows"][0]["name"], "a", "{reply}");
     assert_eq!(results[1]["error"], "not owner", "{reply}");
-    reply
+}
+
+/// A transaction that reads before it asserts a lock, and one under a chosen id.
+fn with_assert(id: Option<&str>) -> String {
+    let operations =
+        format!(r#"{{"op":"select","table":"Port","where":[]}},{ASSERT},{}"#, insert("b"));
+    let Some(id) = id else { return transact(1, &operations) };
+    format!(
+        r#"{{"id":1,"method":"weir_transact","params":["Net",{{"id":"{id}","since":"{A}"}},{operations}]}}"#
+    )
+}
+
+const CHOSEN: &str = "11111111-1111-4111-8111-111111111111";
+
+/// A client that does not have the lock asks under its id: what the source is asked, which cannot make it.
+fn asked_to_judge(shell: &mut Shell, link: LinkId, client: SessionId) -> Value {
+    shell.send(client, &with_assert(Some(CHOSEN)));
+    shell.settle();
+    assert_eq!(shell.received(client), Vec::<String>::new(), "it may have been made before");
+    let request = asked(shell, link).pop().expect("the source is asked");
+    let (method, params) = (&request["method"], &request["params"]);
+    assert_eq!((method, &params[1]["id"]), (&json!("weir_transact"), &json!(CHOSEN)));
+    let first = &params[2];
+    assert_eq!(first["op"], "assert");
+    let lock = first["lock"].as_str().expect("a name");
+    assert!(lock.starts_with('_') && lock != "l", "nobody has it: {lock}");
+    assert_eq!(params[3]["op"], "select");
+    request
 }
 
 #[test]
 fn what_a_client_without_the_lock_asks_for_before_it_asserts_it_is_done_by_a_helper_if_it_is_long()
 {
+    for cost in [100_000, 1] {
+        let (mut shell, link) = played();
+        let client = shell.connect();
+        shell.server.set_step_cost_max(cost);
+        shell.sent_out.clear();
+        says_not_owner(&shell.call(client, &with_assert(None)));
+        assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+        let request = asked_to_judge(&mut shell, link, client);
+        let not_owner = json!({"id": A, "results": [{"error": "not owner"}, null, null, null]});
+        answer(&mut shell, link, &request, &not_owner);
+        says_not_owner(&shell.received(client).pop().expect("an answer"));
+        assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+        let by_helpers = shell.sent_out.iter().filter(|kind| *kind == "Write").count();
+        assert_eq!(by_helpers, if cost == 1 { 2 } else { 0 }, "{:?}", shell.sent_out);
+    }
+}
+
+#[test]
+fn who_sends_again_what_was_made_under_a_lock_that_is_lost_hears_that_it_was_made() {
     let (mut shell, link) = played();
     let client = shell.connect();
-    let select = r#"{"op":"select","table":"Port","where":[]}"#;
-    let operations = format!("{select},{ASSERT},{}", insert("b"));
-    let plain = transact(1, &operations);
-    let chosen = format!(
-        r#"{{"id":1,"method":"weir_transact","params":["Net",{{"id":"11111111-1111-4111-8111-111111111111","since":"{A}"}},{operations}]}}"#
-    );
-    for asks in [plain, chosen] {
-        shell.server.set_step_cost_max(100_000);
-        shell.sent_out.clear();
-        let reply = is_refused(&mut shell, client, &asks);
-        assert!(!shell.sent_out.iter().any(|kind| kind == "Write"), "{:?}", shell.sent_out);
-        shell.server.set_step_cost_max(1);
-        assert_eq!(is_refused(&mut shell, client, &asks), reply);
-        assert_eq!(shell.sent_out.iter().filter(|kind| *kind == "Write").count(), 1);
-    }
-    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+    let request = asked_to_judge(&mut shell, link, client);
+    answer(&mut shell, link, &request, &json!({"id": A, "results": null}));
+    let reply = value(&shell.received(client).pop().expect("an answer"));
+    assert_eq!(reply["result"], json!({"id": A, "results": null}));
 }
 
 /// The lock is lost with the connection, and what the transaction waits for is gone when there is another.

@@ -317,7 +317,8 @@ pub(super) const FAULTS: &[Fault] = &[
             bad: "Outcome::Entry(at, reply) if PLANTED && self.databases.can_follow(db) => {
                         let Self { shell, sessions, databases, .. } = self;
                         let own = databases.reply_of(shell, sessions, &forward.trigger);
-                        forward.state = State::Entry(at, Some(own.unwrap_or(reply)));
+                        let own = own.map_or(reply, |(own, _)| own);
+                        forward.state = State::Entry(at, Some(own));
                     }
                     Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
         }],

@@ -14,6 +14,20 @@ use crate::work::operations;
 /// an older one, which the log of changes has lost, too, waits until the connection ends.
 const PASSED_MAX: usize = 4096;
 
+/// How far locks keep a transaction from being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// As far as is known, not at all.
+    None,
+    /// The transaction asserts locks, which end with the connection: it is not sent again.
+    Locks,
+    /// Its client has chosen its id, and does not have the locks (any more): the source is asked whether it has been
+    /// made before, and cannot make it.
+    Judged,
+    /// The source has said that it has not been made.
+    NotMade,
+}
+
 /// A request on its way to the source.
 #[derive(Debug)]
 pub(crate) struct Forward {
@@ -24,8 +38,7 @@ pub(crate) struct Forward {
     pub(crate) was_sent: bool,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
-    /// The transaction asserts a lock, which ends with the connection: it is not sent again.
-    pub(crate) is_fenced: bool,
+    pub(crate) fence: Fence,
     /// Its client has taken it back, which the source has been told.
     pub(crate) is_canceled: bool,
     /// Bytes that are kept for its session while it waits for the source.
@@ -39,7 +52,7 @@ impl Forward {
             since: None,
             was_sent: false,
             is_plain: false,
-            is_fenced: false,
+            fence: Fence::None,
             is_canceled: false,
             kept_bytes: 0,
         }
@@ -153,7 +166,7 @@ impl Forwards {
                 self.again(forward);
                 continue;
             }
-            let is_wanted = !forward.is_fenced && !forward.is_canceled;
+            let is_wanted = forward.fence == Fence::None && !forward.is_canceled;
             let may_be_sent_again = forward.since.is_some() && is_wanted;
             match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
                 Some(kept_bytes) => self.again(Forward { was_sent: true, kept_bytes, ..forward }),

@@ -3,7 +3,7 @@
 use weir_engine::Outcome;
 
 use crate::ids::DbId;
-use crate::relays::forwards::Forward;
+use crate::relays::forwards::{Fence, Forward};
 use crate::relays::locks::Turn;
 use crate::server::Server;
 use crate::session::locks::Held;
@@ -35,7 +35,6 @@ impl Server {
         if names.is_empty() {
             return Locked::Goes;
         }
-        forward.is_fenced = true;
         let Self { sessions, relays, .. } = self;
         let session = trigger.origin.session();
         let locks = &relays.get_mut(db).locks;
@@ -49,6 +48,10 @@ impl Server {
         });
         if owned.len() < names.len() {
             trigger.locks = Some(owned);
+            if trigger.is_judged() && forward.fence != Fence::NotMade {
+                forward.fence = Fence::Judged;
+                return Locked::Goes;
+            }
             let Self { shell, sessions, databases, .. } = self;
             if !databases.can_follow(db) {
                 return Locked::Waits;
@@ -63,6 +66,7 @@ impl Server {
         let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
         trigger.locks = Some(owned);
+        forward.fence = Fence::Locks;
         new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
         Locked::Goes
     }

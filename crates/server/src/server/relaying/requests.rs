@@ -9,7 +9,7 @@ use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::outbound;
 use crate::relays::Relay;
-use crate::relays::forwards::{Early, Forward};
+use crate::relays::forwards::{Early, Fence, Forward};
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
@@ -24,6 +24,8 @@ enum Answer {
     Plain,
     /// The request was taken back, and nothing has come of it.
     Canceled,
+    /// A transaction that its client has no locks for has not been made before.
+    NotMade,
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
 }
@@ -176,7 +178,11 @@ impl Server {
             let params = parameters(trigger);
             match (is_once, trigger.is_outcome()) {
                 (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
-                (true, false) => ("weir_transact", with_id(params, id, since)),
+                (true, false) => {
+                    let barred = forward.fence == Fence::Judged;
+                    let bar = barred.then(|| never_holds(trigger.origin.eid)).unwrap_or_default();
+                    ("weir_transact", with_id(params, id, since, &bar))
+                }
                 (false, _) => ("transact", params.as_bytes().to_vec()),
             }
         };
@@ -222,6 +228,10 @@ impl Server {
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
+            Answer::NotMade => {
+                let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
+                self.relays.get_mut(db).forwards.again(forward);
+            }
             Answer::Canceled => {
                 let Self { shell, sessions, databases, .. } = self;
                 databases.cancel(shell, sessions, forward.trigger);
@@ -293,6 +303,9 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
         let error = member(results.elements()?.next()?, "error")?;
         error.str().map(|error| error.into_owned())
     };
+    if forward.fence == Fence::Judged && error().as_deref() == Some("not owner") {
+        return Some(Answer::NotMade);
+    }
     // Nothing has run now, but may have before: at an earlier attempt from here, or from a source that lost
     // its own, or its leader. Who has chosen the id himself knows what the answer to his only attempt means.
     let is_unknown = || error().as_deref() == Some("unknown state");
@@ -333,12 +346,18 @@ fn parameters(trigger: &Trigger) -> Text<'_> {
     }
 }
 
-/// The parameters of a transaction with an id behind the database's name.
-fn with_id(params: Text<'_>, id: Uuid, since: Uuid) -> Vec<u8> {
+/// An operation that fails before others run: a lock of this name is nobody's.
+fn never_holds(random: Uuid) -> String {
+    format!(r#",{{"op":"assert","lock":"_{}"}}"#, random.to_string().replace('-', "_"))
+}
+
+/// The parameters of a transaction with an id behind the database's name, and with one more operation before the
+/// others, unless that is empty.
+fn with_id(params: Text<'_>, id: Uuid, since: Uuid, first: &str) -> Vec<u8> {
     let mut elements = params.elements().into_iter().flatten();
     let mut text = b"[".to_vec();
     text.extend(elements.next().map(Text::as_bytes).unwrap_or_default());
-    text.extend(format!(r#",{{"id":"{id}","since":"{since}"}}"#).bytes());
+    text.extend(format!(r#",{{"id":"{id}","since":"{since}"}}{first}"#).bytes());
     for operation in elements {
         text.push(b',');
         text.extend_from_slice(operation.as_bytes());
