@@ -358,7 +358,8 @@ pub(crate) const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 pub(crate) const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 
 /// What the source has beyond the reference.
-const FEATURES: [&str; 4] = ["weir_features", "weir_monitor", "weir_monitor.each", "weir_transact"];
+pub(crate) const FEATURES: [&str; 4] =
+    ["weir_features", "weir_monitor", "weir_monitor.each", "weir_transact"];
 
 /// A relay whose source, of ours, the test plays; port `a` has been told, which is up.
 pub(crate) fn played() -> (Shell, LinkId) {
@@ -374,10 +375,14 @@ fn play(shell: &mut Shell) -> LinkId {
     play_with(shell, &json!({A: {"initial": {"name": "a"}}}))
 }
 
+/// What a played source says in `_Server`.
+pub(crate) fn source_row() -> Value {
+    json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA})
+}
+
 /// Plays such a source with these ports; others have its locks.
 pub(crate) fn play_with(shell: &mut Shell, ports: &Value) -> LinkId {
-    let row = json!({"name":"Net","model":"standalone","connected":true,"leader":true,"schema":crate::shell::SCHEMA});
-    play_by(shell, &row, |request| match request["method"].as_str().unwrap() {
+    play_by(shell, &source_row(), |request| match request["method"].as_str().unwrap() {
         "weir_features" => Some(json!(FEATURES)),
         "weir_monitor" => Some(json!([false, A, {"Port": ports}])),
         "monitor" => {

@@ -1,15 +1,14 @@
 //! Writes that wait at a relay while its source is away, or at the source: who takes one back, or leaves, does
 //! not make it, and what is kept of them is bounded as all else is.
 
+use std::cell::RefCell;
+
 use crate::chain::Chain;
+use crate::relay_sources::{A, B, FEATURES, asked, play_by, played, source_row, value};
 use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
-
-fn value(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
 
 /// What waits for the source is not made once nobody waits for it any more.
 #[test]
@@ -169,4 +168,54 @@ fn writes_that_wait_for_the_source_count_as_kept_for_their_clients() {
     let reply = chain.servers[1].received(modest).pop().expect("an answer");
     assert!(value(&reply)["result"][0]["uuid"].is_array(), "{reply}");
     assert_eq!(kept(&mut chain.servers[1]), before, "all of it is given back");
+}
+
+/// What a client is told whose write the source has got twice, on two connections: what that says to the second
+/// attempt, and to whoever asks what has come of the id. With the methods of what it was asked behind the rows.
+fn told_of_second_attempt(results: &Value, outcome: &Value) -> (Value, Vec<String>) {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.send(client, &transact(7, &insert("b")));
+    shell.settle();
+    assert_eq!(asked(&mut shell, link).len(), 1, "it is sent");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    let methods = RefCell::new(Vec::new());
+    play_by(&mut shell, &source_row(), |request| {
+        let method = request["method"].as_str().expect("a method");
+        if ["weir_transact", "weir_outcome"].contains(&method) {
+            methods.borrow_mut().push(method.to_owned());
+        }
+        Some(match method {
+            "weir_features" => json!(FEATURES),
+            "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+            "weir_transact" => json!({"id": A, "results": results}),
+            "weir_outcome" => outcome.clone(),
+            _ => json!({}),
+        })
+    });
+    let told = shell.received(client);
+    assert_eq!(told.len(), 1, "{told:?}");
+    (value(&told[0]), methods.into_inner())
+}
+
+/// What was sent first may wait somewhere, and come when the second attempt has failed.
+#[test]
+fn a_second_attempt_that_changes_nothing_is_answered_when_the_first_one_is_never_to_be() {
+    let failed = json!([{"error": "timed out", "details": ""}]);
+    let (unchanged, made) = (json!([{"count": 0}]), json!([{"uuid": ["uuid", B]}]));
+    let asks_twice = ["weir_transact", "weir_outcome"];
+    for results in [failed, unchanged] {
+        let (told, methods) = told_of_second_attempt(&results, &json!("not committed"));
+        assert_eq!(told["result"], results);
+        assert_eq!(methods, asks_twice);
+        for outcome in ["committed", "unknown"] {
+            let (told, methods) = told_of_second_attempt(&results, &json!(outcome));
+            assert_eq!(told["error"], "canceled");
+            assert_eq!(methods, asks_twice);
+        }
+    }
+    let (told, methods) = told_of_second_attempt(&made, &json!("committed"));
+    assert_eq!(told["result"], made);
+    assert_eq!(methods, ["weir_transact"]);
 }

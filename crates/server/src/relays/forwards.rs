@@ -36,6 +36,8 @@ pub(crate) struct Forward {
     pub(crate) since: Option<Uuid>,
     /// The request has been sent before, on a connection that has ended.
     pub(crate) was_sent: bool,
+    /// The source has answered what was sent again, which has changed nothing: it is asked what has come of the id.
+    pub(crate) answer: Option<Vec<u8>>,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
     pub(crate) fence: Fence,
@@ -51,6 +53,7 @@ impl Forward {
             trigger,
             since: None,
             was_sent: false,
+            answer: None,
             is_plain: false,
             fence: Fence::None,
             is_canceled: false,
@@ -169,7 +172,10 @@ impl Forwards {
             let is_wanted = forward.fence == Fence::None && !forward.is_canceled;
             let may_be_sent_again = forward.since.is_some() && is_wanted;
             match may_be_sent_again.then(|| keep(&mut forward.trigger)).flatten() {
-                Some(kept_bytes) => self.again(Forward { was_sent: true, kept_bytes, ..forward }),
+                Some(kept_bytes) => {
+                    let answer = None;
+                    self.again(Forward { was_sent: true, answer, kept_bytes, ..forward });
+                }
                 None => lost.push(forward.trigger),
             }
         }

@@ -26,6 +26,9 @@ enum Answer {
     Canceled,
     /// A transaction that its client has no locks for has not been made before.
     NotMade,
+    /// A transaction that was sent before has this result, and has changed nothing. What was sent before may come yet,
+    /// and change something: the source is asked what has come of the id, and promises that nothing will.
+    Again(Vec<u8>),
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
 }
@@ -176,11 +179,11 @@ impl Server {
             forward.since = is_once.then_some(since);
             let id = chosen.map_or(trigger.origin.eid, |chosen| chosen.id);
             let params = parameters(trigger);
-            match (is_once, trigger.is_outcome()) {
+            match (is_once, trigger.is_outcome() || forward.answer.is_some()) {
                 (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
                 (true, false) => {
                     let barred = forward.fence == Fence::Judged;
-                    let bar = barred.then(|| never_holds(trigger.origin.eid)).unwrap_or_default();
+                    let bar = if barred { never_holds(trigger.origin.eid) } else { String::new() };
                     ("weir_transact", with_id(params, id, since, &bar))
                 }
                 (false, _) => ("transact", params.as_bytes().to_vec()),
@@ -209,6 +212,9 @@ impl Server {
             // That says nothing of what was sent before.
             Err(_) if forward.was_sent => Answer::Unknown,
             Err(error) => Answer::Error(error),
+            Ok(outcome) if forward.answer.is_some() => {
+                answer_by(&forward, &outcome).unwrap_or(Answer::Unknown)
+            }
             Ok(result) if is_once && !forward.trigger.is_outcome() => {
                 answer_of(&forward, &result).unwrap_or(Answer::Unknown)
             }
@@ -230,6 +236,10 @@ impl Server {
             Answer::Unknown => self.lose_request(forward.trigger),
             Answer::NotMade => {
                 let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
+                self.relays.get_mut(db).forwards.again(forward);
+            }
+            Answer::Again(result) => {
+                let forward = Forward { answer: Some(result), ..forward };
                 self.relays.get_mut(db).forwards.again(forward);
             }
             Answer::Canceled => {
@@ -296,25 +306,49 @@ impl Server {
 
 /// What a source says of a transaction under an id.
 fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
-    let result = weir_json::validate(result).ok()?;
-    let results = member(result, "results")?;
+    let text = weir_json::validate(result).ok()?;
+    let results = member(text, "results")?;
     let is_chosen = forward.trigger.chosen().is_some();
-    let error = || {
-        let error = member(results.elements()?.next()?, "error")?;
-        error.str().map(|error| error.into_owned())
-    };
-    if forward.fence == Fence::Judged && error().as_deref() == Some("not owner") {
+    let is_null = results.kind() == weir_json::Kind::Null;
+    let error = results.elements().and_then(|mut results| error_in(results.next()?));
+    if forward.fence == Fence::Judged && error.as_deref() == Some("not owner") {
         return Some(Answer::NotMade);
     }
     // Nothing has run now, but may have before: at an earlier attempt from here, or from a source that lost
     // its own, or its leader. Who has chosen the id himself knows what the answer to his only attempt means.
-    let is_unknown = || error().as_deref() == Some("unknown state");
-    if !is_chosen && results.kind() == weir_json::Kind::Null
-        || (forward.was_sent || !is_chosen) && is_unknown()
-    {
+    let is_unknown = error.as_deref() == Some("unknown state");
+    if !is_chosen && is_null || (forward.was_sent || !is_chosen) && is_unknown {
         return Some(Answer::Unknown);
     }
-    Some(Answer::Reply(state_of(result), results.as_bytes().to_vec()))
+    if forward.was_sent && !is_null && !has_changed(results) {
+        return Some(Answer::Again(result.to_vec()));
+    }
+    Some(Answer::Reply(state_of(text), results.as_bytes().to_vec()))
+}
+
+/// The answer to a transaction that was sent more than once and has changed nothing, by what has come of its id.
+fn answer_by(forward: &Forward, outcome: &[u8]) -> Option<Answer> {
+    let text = weir_json::validate(forward.answer.as_deref()?).ok()?;
+    let results = member(text, "results")?;
+    // If something was committed, its results are lost.
+    let is_true = outcome == b"\"not committed\"";
+    is_true.then(|| Answer::Reply(state_of(text), results.as_bytes().to_vec()))
+}
+
+/// Whether results are those of a transaction that has changed something, as far as they say.
+fn has_changed(results: Text<'_>) -> bool {
+    let changes = |result: Text<'_>| {
+        let count = member(result, "count").and_then(Text::integer);
+        member(result, "uuid").is_some() || count.is_some_and(|count| count > 0)
+    };
+    let mut all = results.elements().into_iter().flatten();
+    let has_failed = all.clone().any(|result| error_in(result).is_some());
+    !has_failed && all.any(changes)
+}
+
+/// The error that an operation has ended with.
+fn error_in(result: Text<'_>) -> Option<String> {
+    member(result, "error")?.str().map(|error| error.into_owned())
 }
 
 /// The state that an answer to `weir_transact` names, if the source gives states ids.
