@@ -12,3 +12,6 @@ pub struct Position {
     /// The entry's index.
     pub index: u64,
 }
+
+/// Terms and indexes are no larger: sums do not overflow, and a file's JSON has them.
+pub(crate) const PLACE_MAX: u64 = 1 << 62;

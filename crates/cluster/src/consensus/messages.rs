@@ -5,7 +5,7 @@ use raft::prelude::{Message, MessageType};
 use super::store::{Store, raft_entry};
 use crate::entry::Content;
 use crate::ids::Position;
-use crate::wire::{FRAME_BYTES_MAX, Step};
+use crate::wire::{FRAME_BYTES_MAX, Step, THINGS_MAX};
 
 /// Most bytes of a step on the wire besides its entries.
 const STEP_BYTES_MAX: usize = 1024;
@@ -99,7 +99,7 @@ fn as_many_as_fit(
     let mut taken = Vec::with_capacity(entries.size_hint().0);
     for entry in entries {
         let bytes = entry.content.len() + ENTRY_BYTES_MAX;
-        if bytes > room && !taken.is_empty() {
+        if !taken.is_empty() && (bytes > room || taken.len() as u64 == THINGS_MAX) {
             break;
         }
         room = room.saturating_sub(bytes);

@@ -47,7 +47,10 @@ impl Member {
         }
         self.node.unreachable(peer);
         self.snapshot_cut(peer);
-        self.effects.push_back(Effect::PeerLost { peer });
+        // Nothing of the owner's goes any other way.
+        if link.lane() == Some(Lane::Log) {
+            self.effects.push_back(Effect::PeerLost { peer });
+        }
     }
 
     /// Members hear of connections that have ended here: who asks again because it has closed one may be

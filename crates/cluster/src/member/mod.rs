@@ -26,9 +26,9 @@ use weir_log::clustered::Servers;
 
 use crate::consensus::{Change, Mark, Node, Start, VOTE_ANSWER};
 use crate::effect::{Effect, Level};
-use crate::entry::{Content, Entry, Held, Logged, Proposal};
+use crate::entry::{Content, ELECTION_TIMER_MS, Entry, Held, Logged, Proposal};
 use crate::event::Event;
-use crate::ids::Position;
+use crate::ids::{PLACE_MAX, Position};
 use crate::member::clock::{Clock, TICKS_AT_ONCE};
 use crate::member::complaints::Complaints;
 use crate::member::delays::Delays;
@@ -109,6 +109,33 @@ impl Opened {
             vote: None,
             commit: 0,
             ..self
+        }
+    }
+
+    /// Whether a member can begin with this: a file may say what no server writes.
+    ///
+    /// # Errors
+    /// What is out of bounds, in words for the log.
+    pub fn check(&self) -> Result<(), String> {
+        let Position { term, index } = self.snapshot;
+        let is_bad = |n: u64| n == 0 || n > PLACE_MAX;
+        let is_none = self.snapshot == Position::default();
+        if !is_none && (is_bad(term) || is_bad(index)) || self.term > PLACE_MAX {
+            let newest = self.term;
+            return Err(format!("snapshot up to {term}:{index} in term {newest} is out of bounds"));
+        }
+        let timers = self.entries.iter().filter_map(|entry| match &entry.held {
+            Held::Here(Content::ElectionTimer(ms)) => Some(*ms),
+            _ => None,
+        });
+        let mut timers = std::iter::once(self.snapshot_timer).chain(timers);
+        if let Some(ms) = timers.find(|ms| !ELECTION_TIMER_MS.contains(ms)) {
+            return Err(format!("election timer of {ms} ms is out of bounds"));
+        }
+        let mut entries = self.entries.iter().map(|entry| entry.at);
+        match entries.find(|at| is_bad(at.term) || is_bad(at.index)) {
+            Some(Position { term, index }) => Err(format!("entry {term}:{index} is out of bounds")),
+            None => Ok(()),
         }
     }
 

@@ -11,10 +11,17 @@ use super::hello::{self, Hello};
 use super::probes::Probes;
 use super::{FRAME_BYTES_MAX, Malformed};
 use crate::entry::{Content, ELECTION_TIMER_MS, Entry, Text};
-use crate::ids::Position;
+use crate::ids::{PLACE_MAX, Position};
 
-/// Terms and indexes are no larger: sums do not overflow, and a file's JSON has them.
-pub(super) const PLACE_MAX: u64 = 1 << 62;
+/// Entries in one message, servers of one list, and addresses in one answer are no more: what is small on the
+/// wire is not large in memory.
+pub(crate) const THINGS_MAX: u64 = 1 << 20;
+
+/// Longest context of one message of the library, in bytes: it comes back behind numbers that may be longer.
+const CONTEXT_BYTES_MAX: usize = 64;
+
+/// So many bytes are kept for what comes next, whatever the longest frame was.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// What has come on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +61,9 @@ impl Decoder {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
+            if self.bytes.len() <= KEPT_BYTES {
+                self.bytes.shrink_to(KEPT_BYTES);
+            }
         }
         self.bytes.extend_from_slice(bytes);
     }
@@ -116,7 +126,7 @@ impl<'a> Body<'a> {
             }
             Frame::JOIN_REPLY => {
                 let (success, comment) = (self.flag()?, self.string()?);
-                let remotes = (0..self.count()?).map(|_| self.string());
+                let remotes = (0..self.things()?).map(|_| self.string());
                 Frame::JoinReply { success, comment, remotes: remotes.collect::<Result<_, _>>()? }
             }
             Frame::REMOVE => Frame::Remove { server: self.uuid()? },
@@ -147,7 +157,10 @@ impl<'a> Body<'a> {
         step.reject_hint = self.place()?;
         step.synced = self.place()?;
         step.context = self.bytes()?.to_vec();
-        step.entries = (0..self.count()?).map(|_| self.entry()).collect::<Result<_, _>>()?;
+        if step.context.len() > CONTEXT_BYTES_MAX {
+            return Err(Malformed(format!("context of {} bytes", step.context.len())));
+        }
+        step.entries = (0..self.things()?).map(|_| self.entry()).collect::<Result<_, _>>()?;
         Ok(step)
     }
 
@@ -193,7 +206,7 @@ impl<'a> Body<'a> {
     }
 
     fn servers(&mut self) -> Result<Servers, Malformed> {
-        let servers = (0..self.count()?).map(|_| Ok((self.uuid()?, self.address()?)));
+        let servers = (0..self.things()?).map(|_| Ok((self.uuid()?, self.address()?)));
         let servers: Servers = servers.collect::<Result<_, _>>()?;
         if servers.is_empty() {
             return Err(Malformed("a cluster without servers".into()));
@@ -221,6 +234,13 @@ impl<'a> Body<'a> {
     fn place(&mut self) -> Result<u64, Malformed> {
         let n = self.number()?;
         (n <= PLACE_MAX).then_some(n).ok_or_else(|| Malformed(format!("term or index {n}")))
+    }
+
+    /// A number of things that need room in memory each.
+    fn things(&mut self) -> Result<u64, Malformed> {
+        let count = self.count()?;
+        let is_good = count <= THINGS_MAX;
+        is_good.then_some(count).ok_or_else(|| Malformed(format!("{count} things in one message")))
     }
 
     /// A number of things of at least a byte each.

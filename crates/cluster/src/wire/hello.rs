@@ -5,8 +5,9 @@ use weir_data::parser::{ANY, OPTIONAL, Parser, STRING};
 use weir_json::{Framer, Text, Value};
 use weir_wire::Message;
 
-use super::decode::{PLACE_MAX, Said};
+use super::decode::Said;
 use super::{Malformed, probes};
+use crate::ids::PLACE_MAX;
 use crate::ids::Position;
 
 /// Longest greeting taken, in bytes. The reference's server may say all it has in its first

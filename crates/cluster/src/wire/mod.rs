@@ -21,7 +21,7 @@ mod frame;
 mod hello;
 mod probes;
 
-pub(crate) use decode::{Decoder, Said};
+pub(crate) use decode::{Decoder, Said, THINGS_MAX};
 pub(crate) use frame::{Begin, Frame, Step};
 pub(crate) use hello::{Hello, Lane};
 

@@ -185,3 +185,29 @@ fn a_server_of_the_reference_hears_that_somebody_is_there() {
         }
     }
 }
+
+/// Every heartbeat is answered with its context, behind numbers that may take more room; and an entry takes more in
+/// memory than on the wire.
+#[test]
+fn what_would_be_larger_than_it_came_is_refused() {
+    let hello = Hello {
+        cluster: None,
+        to: None,
+        from: Uuid::from_u128(2),
+        address: None,
+        lane: Some(Lane::Control),
+        promised: None,
+    };
+    let said = |step: Step| all_of(&written(&hello, &[Frame::Step(step)]), 1 << 20);
+    let with_context = |len| Step { kind: 5, context: vec![b'x'; len], ..Step::default() };
+    assert_eq!(said(with_context(64)).unwrap().len(), 2);
+    let error = said(with_context(65)).unwrap_err();
+    assert_eq!(error.0, "context of 65 bytes");
+    let entry = Entry { at: Position { term: 1, index: 1 }, content: Content::Empty };
+    let with_entries =
+        |count| Step { kind: 1, entries: vec![entry.clone(); count], ..Step::default() };
+    let most = usize::try_from(THINGS_MAX).unwrap();
+    assert_eq!(said(with_entries(most)).unwrap().len(), 2);
+    let error = said(with_entries(most + 1)).unwrap_err();
+    assert_eq!(error.0, "1048577 things in one message");
+}

@@ -54,8 +54,9 @@ pub(crate) struct DatabaseFile {
     promised: bool,
     /// The file took another's place, and its directory may not say so after a power failure.
     renamed: Arc<AtomicBool>,
-    /// What is kept for records that must find room.
+    /// What is kept for records that must find room, and whether any are to come.
     room: Room,
+    keeps_room: bool,
     lock: LockFile,
     /// The file whose place it took, to be closed elsewhere.
     replaced: Option<Arc<File>>,
@@ -86,6 +87,7 @@ impl DatabaseFile {
             promised: false,
             renamed: Arc::default(),
             room: Room::default(),
+            keeps_room: false,
             lock,
             replaced: None,
         })
@@ -147,7 +149,28 @@ impl DatabaseFile {
         self.try_append(records, sync).map_err(|error| {
             self.torn = self.file.set_len(self.valid_len).is_err();
             self.room.forget();
+            self.ask_for_room();
             strerror(&error)
+        })
+    }
+
+    /// From now on room is kept on a full disk for records that are urgent ([`DatabaseFile::append_keeping_room`]).
+    pub(crate) fn keep_room(&mut self) {
+        self.keeps_room = true;
+        self.ask_for_room();
+    }
+
+    /// Behind what has been cut or replaced there is none. A disk that has none either refuses what comes next.
+    fn ask_for_room(&mut self) {
+        if self.keeps_room {
+            let _ = self.have_room(self.valid_len);
+        }
+    }
+
+    fn have_room(&mut self, end: u64) -> io::Result<()> {
+        let file = &self.file;
+        self.room.keep((self.valid_len, end), |start, len| {
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len)
         })
     }
 
@@ -161,12 +184,7 @@ impl DatabaseFile {
         records: &[u8],
         is_urgent: bool,
     ) -> Result<(), String> {
-        let end = self.valid_len + records.len() as u64;
-        let file = &self.file;
-        let kept = self.room.keep((self.valid_len, end), |start, len| {
-            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len)
-        });
-        match kept {
+        match self.have_room(self.valid_len + records.len() as u64) {
             Err(error) if !is_urgent => Err(strerror(&error)),
             _ => self.append(records, false),
         }
@@ -311,6 +329,7 @@ impl DatabaseFile {
         self.replaced = Some(mem::replace(&mut self.file, Arc::new(file)));
         (self.valid_len, self.torn, self.suspect) = (len, false, false);
         self.room.forget();
+        self.ask_for_room();
         let is_shown = sync && self.directory.sync().is_ok();
         self.renamed = Arc::new(AtomicBool::new(!is_shown));
         Ok(len)

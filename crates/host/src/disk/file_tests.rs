@@ -316,3 +316,20 @@ fn room_is_kept_behind_the_end_and_does_not_count() {
     assert_eq!(text(&path), "entry\nvote\nentry\n");
     fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn room_is_kept_behind_a_file_that_has_just_taken_anothers_place() {
+    use std::os::unix::fs::MetadataExt;
+    let (directory, path) = database("room-again", "");
+    let mut file = opened(&path, 0);
+    file.keep_room();
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"compact\n").unwrap();
+    file.replace(replacement, b"", false).unwrap();
+    assert_eq!(text(&path), "compact\n");
+    if !file.room.is_unknown() {
+        let blocks = fs::metadata(&path).unwrap().blocks();
+        assert!(blocks * 512 >= ROOM_BYTES, "{blocks}");
+    }
+    fs::remove_dir_all(directory).unwrap();
+}

@@ -14,6 +14,8 @@ pub(crate) struct Asked {
     pub(crate) from: Uuid,
     /// The id of the entry that it becomes.
     pub(crate) eid: Uuid,
+    /// The term that it is for.
+    pub(crate) term: u64,
     /// The last time that it was asked for: see [`Request`](super::message::Request).
     pub(crate) attempt: u64,
 }
@@ -36,18 +38,20 @@ impl Askers {
         self.last
     }
 
-    /// Whether the request of this id runs; if so, it is this attempt that is answered, unless a later
-    /// one has come.
-    pub(crate) fn runs(&mut self, eid: Uuid, attempt: u64) -> bool {
-        let Some(number) = self.by_eid.get(&eid) else { return false };
-        let asked = self.by_number.get_mut(number).expect("both maps have it");
+    /// Whether the request of this id runs in this term; if so, it is this attempt that is answered, unless a later
+    /// one has come. What a helper has of an earlier term comes to nothing, and stands for no other attempt.
+    pub(crate) fn runs(&mut self, eid: Uuid, term: u64, attempt: u64) -> bool {
+        if !self.has(eid, term) {
+            return false;
+        }
+        let asked = self.by_number.get_mut(&self.by_eid[&eid]).expect("both maps have it");
         asked.attempt = asked.attempt.max(attempt);
         true
     }
 
-    /// Whether the request of this id runs.
-    pub(crate) fn has(&self, eid: Uuid) -> bool {
-        self.by_eid.contains_key(&eid)
+    /// Whether the request of this id runs in this term.
+    pub(crate) fn has(&self, eid: Uuid, term: u64) -> bool {
+        self.by_eid.get(&eid).is_some_and(|number| self.by_number[number].term == term)
     }
 
     /// Which member has asked.
@@ -67,5 +71,24 @@ impl Askers {
         for (_, asked) in self.by_number.extract_if(.., |_, asked| asked.db == db) {
             self.by_eid.remove(&asked.eid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The leader was deposed, leads again, and a helper still has what it was asked before.
+    #[test]
+    fn what_runs_for_an_earlier_term_is_no_attempt_of_this_one() {
+        let (db, from, eid) = (DbId(1), Uuid::from_u128(2), Uuid::from_u128(3));
+        let mut askers = Askers::default();
+        let number = askers.begin(Asked { db, from, eid, term: 5, attempt: 0 });
+        assert!(askers.has(eid, 5) && !askers.has(eid, 7));
+        assert!(!askers.runs(eid, 7, 1));
+        let ended = askers.end(number).expect("it ran");
+        assert_eq!(ended.attempt, 0, "its end says nothing of the later attempt");
+        askers.begin(Asked { db, from, eid, term: 7, attempt: 1 });
+        assert!(askers.runs(eid, 7, 2));
     }
 }

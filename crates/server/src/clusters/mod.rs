@@ -154,6 +154,20 @@ impl Part {
 }
 
 impl Part {
+    /// Another member asks for something, as the leader that this one is. What it has asked for before on a connection
+    /// that has ended keeps its place.
+    pub(crate) fn has_arrived(&mut self, from: Uuid, request: Request) {
+        let is_it =
+            |(before, asked): &&mut (Uuid, Request)| *before == from && asked.eid == request.eid;
+        let is_again = request.attempt > 0;
+        let before = is_again.then(|| self.arrived.iter_mut().find(is_it)).flatten();
+        match before {
+            Some((_, before)) if before.attempt < request.attempt => *before = request,
+            Some(_) => {}
+            None => self.arrived.push_back((from, request)),
+        }
+    }
+
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
         for (from, Request { eid, attempt, .. }) in std::mem::take(&mut self.arrived) {

@@ -193,7 +193,7 @@ impl MemberFile {
             self.opened.entries.push(Logged { at, held, place });
         }
         self.opened.entries.reverse();
-        Ok(())
+        self.opened.check().map_err(|why| format!("{}: {why}", self.opened.name))
     }
 }
 

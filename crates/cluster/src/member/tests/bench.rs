@@ -114,7 +114,12 @@ impl Bench {
 
     /// A member that has just started.
     pub(super) fn member() -> Self {
-        Self::open(Opened {
+        Self::open(Self::file())
+    }
+
+    /// What its file says.
+    pub(super) fn file() -> Opened {
+        Opened {
             server: server(1),
             cluster: Some(CLUSTER),
             name: "db".into(),
@@ -133,7 +138,7 @@ impl Bench {
             vote: None,
             commit: 5,
             seed: 1,
-        })
+        }
     }
 
     /// A server that wants to join.

@@ -125,6 +125,9 @@ impl Databases {
         match &result {
             Err(_) => drop(self.files.remove(&db)),
             Ok(loaded) => {
+                if loaded.is_clustered() {
+                    entry.file.keep_room();
+                }
                 let text = loaded.side_file();
                 entry.side_file = text.map(|text| side_path(entry.file.path(), &text));
                 log_problem(&entry.name, "read", loaded.side_file_problem(), log);

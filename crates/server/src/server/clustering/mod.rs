@@ -161,7 +161,9 @@ impl Server {
     /// had the tables, and entries of others before its own have not taken effect there.
     fn settle_who_writes(&mut self, db: DbId) {
         let Some(part) = self.clusters.part(db) else { return };
-        let leads = part.member.leader() == Some(part.member.id());
+        // Whose rows are wrong takes nothing any more: what others have asked goes back to them.
+        let is_unfit = part.end == Some(End::Unfit);
+        let leads = part.member.leader() == Some(part.member.id()) && !is_unfit;
         let may_write = leads
             && part.member.may_propose()
             && (self.databases.has_batch(db) || !part.lacks_rows());

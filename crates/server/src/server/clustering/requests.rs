@@ -92,7 +92,7 @@ impl Server {
     /// The request of another member that is to run next, if one need not wait for what is at work.
     fn next_arrived(&self, db: DbId) -> Option<usize> {
         let arrived = &self.clusters.part(db).expect("it has been asked as a member").arrived;
-        self.busy(db).next_of(arrived, |eid| self.clusters.askers.has(eid))
+        self.busy(db).next_of(arrived, |of| self.clusters.askers.has(of.eid, of.term))
     }
 
     /// Clients of this server for whom something is at work: what they ask behind that waits.
@@ -279,7 +279,7 @@ impl Server {
                 // One that was for an earlier term may have been asked elsewhere since, and come late.
                 let leads = part.member.leader() == Some(part.member.id());
                 if leads && part.member.term() == request.term {
-                    part.arrived.push_back((from, *request));
+                    part.has_arrived(from, *request);
                 } else {
                     part.reply(from, (request.eid, request.attempt), Outcome::NotLeader);
                 }
@@ -327,7 +327,7 @@ impl Server {
             // once, and the later attempt is answered.
             let attempt = part.repetitions.note(request.eid, request.attempt);
             if attempt == Attempt::TooLate
-                || self.clusters.askers.runs(request.eid, request.attempt)
+                || self.clusters.askers.runs(request.eid, request.term, request.attempt)
             {
                 continue;
             }
@@ -358,7 +358,7 @@ impl Server {
         let Ok(message) = TextBuf::validate(text) else {
             return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
         };
-        let number = self.clusters.askers.begin(Asked { db, from, eid, attempt });
+        let number = self.clusters.askers.begin(Asked { db, from, eid, term, attempt });
         let origin = Origin {
             asker: Asker::Peer(number),
             identity: Arc::new(identity),
@@ -427,7 +427,7 @@ impl<'a> Busy<'a> {
     fn next_of(
         mut self,
         arrived: &'a VecDeque<(Uuid, Request)>,
-        runs: impl Fn(Uuid) -> bool,
+        runs: impl Fn(&Request) -> bool,
     ) -> Option<usize> {
         if self.clients.is_empty() {
             return (!arrived.is_empty()).then_some(0);
@@ -436,7 +436,7 @@ impl<'a> Busy<'a> {
             let client = (*from, request.identity.name.as_str());
             let locks = || request.locks.iter().map(|name| (*from, name.as_str()));
             // Another attempt at what is at work is what that will be answered to.
-            let must_wait = !runs(request.eid)
+            let must_wait = !runs(request)
                 && (self.clients.contains(&client)
                     || locks().any(|lock| self.locks.contains(&lock)));
             if must_wait {
