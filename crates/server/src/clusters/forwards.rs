@@ -33,6 +33,9 @@ pub(crate) struct Forward {
     /// How often it has been sent.
     pub(crate) attempts: u64,
     pub(crate) state: State,
+    /// The reply of an earlier leader to the entry that he made of it: if that entry takes effect, at this place, so
+    /// has all that was before it, and the reply is true.
+    known: Option<(Position, Vec<u8>)>,
     /// Bytes that are kept for its session: it has come while nobody led.
     kept_bytes: usize,
 }
@@ -47,6 +50,16 @@ impl Forward {
             State::Asked | State::Empty(..) => self.trigger.reads_once(),
             State::Entry(..) | State::Waits(_) => false,
         }
+    }
+
+    /// Its entry takes effect at this place: the request, with its reply if that is known.
+    pub(crate) fn into_known(self, place: Position) -> (Trigger, Option<Vec<u8>>) {
+        let known = match self.state {
+            State::Entry(at, Some(reply)) => Some((at, reply)),
+            _ => self.known,
+        };
+        let known = known.filter(|(at, _)| *at == place);
+        (self.trigger, known.map(|(_, reply)| reply))
     }
 }
 
@@ -77,7 +90,7 @@ impl Forwards {
             Some(Ran { at, is_entry: false, reply }) => State::Empty(at, reply),
             None => State::New,
         };
-        let forward = Forward { trigger, since, attempts, state, kept_bytes };
+        let forward = Forward { trigger, since, attempts, state, known: None, kept_bytes };
         self.by_number.insert(number, forward);
     }
 
@@ -229,7 +242,10 @@ impl Forwards {
     /// Who leads has changed: all are asked again.
     pub(crate) fn ask_again(&mut self) {
         for forward in self.by_number.values_mut() {
-            forward.state = State::New;
+            if let State::Entry(at, Some(reply)) = std::mem::replace(&mut forward.state, State::New)
+            {
+                forward.known = Some((at, reply));
+            }
         }
     }
 
@@ -286,5 +302,21 @@ mod tests {
         forwards.push(waited, 0);
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         assert_eq!(forwards.number(number).attempts, 2);
+    }
+
+    #[test]
+    fn a_reply_is_that_of_its_entry_whoever_leads() {
+        let at = |term, index| Position { term, index };
+        let known_at = |place| {
+            let eid = Uuid::from_u128(5);
+            let mut forwards = Forwards::default();
+            forwards.push(Trigger::empty(eid), 0);
+            forwards.get_mut(eid).expect("it is there").state =
+                State::Entry(at(3, 7), Some(b"[]".to_vec()));
+            forwards.ask_again();
+            forwards.take(eid).expect("it is there").into_known(place).1
+        };
+        assert_eq!(known_at(at(3, 7)), Some(b"[]".to_vec()));
+        assert_eq!(known_at(at(4, 7)), None, "the next leader has made another entry of it");
     }
 }

@@ -130,7 +130,7 @@ impl Server {
             Fate::Whole => self.end_batch(db),
             Fate::Foreign => {
                 if let Content::Data { eid, text } = &entry.content
-                    && let Err(why) = self.follow_entry(db, *eid, text)
+                    && let Err(why) = self.follow_entry(db, (entry.at, *eid), text)
                 {
                     self.cannot_follow(db, entry.at, &why);
                     return false;
@@ -141,7 +141,12 @@ impl Server {
     }
 
     /// An entry that this member has not run takes effect, or the tables stay as they are.
-    fn follow_entry(&mut self, db: DbId, eid: weir_data::Uuid, text: &[u8]) -> Result<(), String> {
+    fn follow_entry(
+        &mut self,
+        db: DbId,
+        (at, eid): (Position, weir_data::Uuid),
+        text: &[u8],
+    ) -> Result<(), String> {
         let len = text.len();
         let text = weir_json::validate(text).map_err(|_| "it is no JSON")?;
         let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
@@ -149,7 +154,7 @@ impl Server {
         };
         self.answer_passed(db, eid);
         let own = self.clusters.part_mut(db).forwards.take(eid);
-        let request = own.and_then(|own| self.reply_for_entry(db, own));
+        let request = own.and_then(|own| self.reply_for_entry(db, own, at));
         let session = request.as_ref().and_then(|(trigger, _)| trigger.origin.session());
         let Self { shell, databases, .. } = self;
         let followed = databases.follow_entry(shell, db, (eid, len), transaction, request);
@@ -185,9 +190,10 @@ impl Server {
         &mut self,
         db: DbId,
         own: Forward,
+        at: Position,
     ) -> Option<(crate::database::Trigger, Vec<u8>)> {
-        let Forward { trigger, state, .. } = own;
-        if let State::Entry(_, Some(reply)) = state {
+        let (trigger, known) = own.into_known(at);
+        if let Some(reply) = known {
             return Some((trigger, reply));
         }
         let Self { shell, sessions, databases, .. } = self;
