@@ -797,6 +797,16 @@ fn an_answer_that_overtakes_its_change_waits_for_it() {
     assert_eq!(ports(&mut shell), ["a"]);
 }
 
+/// Another server may be behind.
+#[test]
+fn an_answer_whose_change_has_not_come_is_lost_with_the_connection() {
+    let (mut shell, link, client, _) = with_an_early_answer();
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    let reply = shell.received(client).pop().expect("nobody says any more when it is there");
+    assert_eq!(value(&reply)["error"], "canceled");
+}
+
 /// The source has got another schema, and tells all rows again instead of the change.
 #[test]
 fn an_answer_whose_change_is_never_told_waits_for_all_rows() {

@@ -180,7 +180,9 @@ impl Forwards {
             }
         }
         lost.reverse();
-        lost
+        // Who is asked next may not have what these changed, and would not say so.
+        let answered = self.early.extract_if(.., |early| !early.trigger.is_conversion());
+        answered.map(|early| early.trigger).chain(lost).collect()
     }
 
     /// A session has left: what waits for the source is not sent. That is returned.
