@@ -357,6 +357,10 @@ impl World {
         }
         let node = &self.nodes[n];
         if node.life != life {
+            // A client hears that its session has ended, also of a process that ends meanwhile.
+            if let Due::Ended(session) = due {
+                self.session_ended(n, session);
+            }
             return;
         }
         if node.paused_until_us > self.now_us {
@@ -472,11 +476,12 @@ impl World {
         self.is_over = true;
         let mut all = String::new();
         for n in 0..self.nodes.len() {
-            let status = if self.nodes[n].is_relay() { "weir/status" } else { "cluster/status" };
-            let id = self.command(n, status, &["Sim"]);
-            self.run_for(1);
-            if let Some(Ok(status)) = self.nodes[n].replies.remove(&id) {
-                all.push_str(&format!("--- server {n}\n{status}\n"));
+            for (command, args) in [("cluster/status", &["Sim"][..]), ("weir/status", &[])] {
+                let id = self.command(n, command, args);
+                self.run_for(1);
+                if let Some(Ok(status)) = self.nodes[n].replies.remove(&id) {
+                    all.push_str(&format!("--- server {n}\n{status}\n"));
+                }
             }
         }
         all

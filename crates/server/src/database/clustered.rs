@@ -109,7 +109,7 @@ impl Databases {
                 at.index += 1;
             }
             let Some((mut trigger, reply)) = request else { continue };
-            let reads = trigger.once.is_none() && trigger.reads_once();
+            let reads = trigger.once.is_none() && trigger.reads_only();
             let is_behind = |session| sessions.has_forwarded(session, id);
             if self.open(id).is_too_late(&trigger) {
                 self.open(id).commits.peers_too_late.push(trigger.origin);
