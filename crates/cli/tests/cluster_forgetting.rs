@@ -75,6 +75,70 @@ fn a_leader_with_an_older_file_joins_again() {
     trio.check_files();
 }
 
+/// An old container or a cloned volume comes back beside the member that goes on.
+#[test]
+fn a_process_with_a_copy_of_a_running_members_file_removes_nobody() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let copied = others(leader)[0];
+    let before = sid(&trio, copied);
+    let older = std::fs::read(trio.scratch.path(&trio.file(copied))).expect("a file");
+    insert(&trio, &ALL, "late");
+    std::fs::write(trio.scratch.path("twin.db"), older).expect("room");
+    let (log, control) = (trio.scratch.path("twin.log"), trio.scratch.text("twin.ctl"));
+    let mut twin = trio.scratch.command(trio.scratch.link("ovsdb-server"));
+    twin.args(["--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info"])
+        .arg(format!("--log-file={}", log.display()))
+        .args([format!("--unixctl={control}"), trio.scratch.text("twin.db")]);
+    let mut twin = twin.spawn().expect("it starts");
+    let says = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    eventually("it hears that it has forgotten", || says("the file is an older one"));
+    eventually("it does not ask", || says("does not join again while it cannot listen"));
+    insert(&trio, &ALL, "later");
+    assert_eq!(sid(&trio, copied), before, "{}", trio.log(copied));
+    assert!(!trio.log(leader).contains("starting to remove"), "{}", trio.log(leader));
+    twin.kill().and_then(|()| twin.wait()).expect("it runs");
+    trio.stop(copied);
+    trio.start(copied, Program::Weir);
+    trio.settle(&ALL);
+    assert_eq!(trio.names(copied).len(), 9);
+    trio.stop_all();
+    trio.check_files();
+}
+
+/// A member's file was put in the place of another one's, which is there again later.
+#[test]
+fn a_member_that_is_started_with_anothers_file_removes_nobody() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let leader = trio.settle(&ALL);
+    let (copied, wrong) = (others(leader)[0], others(leader)[1]);
+    let before = sid(&trio, copied);
+    let older = std::fs::read(trio.scratch.path(&trio.file(copied))).expect("a file");
+    insert(&trio, &ALL, "late");
+    trio.stop(wrong);
+    let file = trio.scratch.path(&trio.file(wrong));
+    let own = std::fs::read(&file).expect("a file");
+    std::fs::write(&file, older).expect("room");
+    trio.start(wrong, Program::Weir);
+    eventually("it hears that it has forgotten", || {
+        trio.log(wrong).contains("the file is an older one")
+    });
+    eventually("it does not ask", || {
+        trio.log(wrong).contains("does not join again while it cannot listen")
+    });
+    insert(&trio, &[leader, copied], "later");
+    assert_eq!(sid(&trio, copied), before, "{}", trio.log(copied));
+    trio.stop(wrong);
+    std::fs::write(&file, own).expect("room");
+    trio.start(wrong, Program::Weir);
+    trio.settle(&ALL);
+    eventually("it has all", || trio.names(wrong).len() == 8);
+    trio.stop_all();
+    trio.check_files();
+}
+
 /// Until others have taken it in again nobody can vote with such a file, whatever opens it, and all
 /// that is in it can be got from it.
 #[test]

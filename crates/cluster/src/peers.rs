@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
     /// The other end has greeted as a member of this kind.
     pub(crate) is_ours: bool,
+    /// Since when there is the connection, or the attempt; monotonic.
+    pub(crate) since_us: u64,
     pub(crate) decoder: Decoder,
 }
 
@@ -174,6 +176,7 @@ impl Peers {
                     name: address.clone(),
                     is_up: false,
                     is_ours: false,
+                    since_us: now_us,
                     decoder: Decoder::new(),
                 };
                 self.links.insert(id, link);
@@ -189,13 +192,14 @@ impl Peers {
     }
 
     /// A peer has connected.
-    pub(crate) fn accepted(&mut self, id: LinkId, name: String) {
+    pub(crate) fn accepted(&mut self, now_us: u64, id: LinkId, name: String) {
         let link = Link {
             made: Made::ByPeer(None),
             peer: None,
             name,
             is_up: true,
             is_ours: false,
+            since_us: now_us,
             decoder: Decoder::new(),
         };
         self.links.insert(id, link);

@@ -56,6 +56,17 @@ const REMOTES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     pub(crate) by_id: BTreeMap<Uuid, Join>,
+    /// Members in whose place others want to be, and since when it is looked whether they live, monotonic.
+    doubted: BTreeMap<Uuid, u64>,
+}
+
+/// Whether a member lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    None,
+    /// It will be known within half an election timer.
+    Unknown,
+    Certain,
 }
 
 impl Joins {
@@ -97,8 +108,23 @@ impl Member {
             };
         }
         if let Some(before) = replaces.and_then(|before| self.replaced_at(&address, before)) {
-            // It asks again when that is done.
-            self.remove_unasked(before);
+            let server = self.named(from, &address);
+            match self.life_of(before) {
+                // It asks again when that is done.
+                Life::None => {
+                    self.remove_unasked(before, &format!("{server} does not have what it promised"))
+                }
+                Life::Unknown => {}
+                Life::Certain => {
+                    let running = "the server that this one was is running";
+                    let text = format!(
+                        "{server} joins in place of server {}: {running}",
+                        self.nickname(before)
+                    );
+                    self.log_limited("twin", Level::Warning, text);
+                    return self.answer_join(link, false, running);
+                }
+            }
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);
@@ -126,6 +152,21 @@ impl Member {
         if self.take_failure(Failure::TransferAfterAdd) {
             self.give_lead_away();
         }
+    }
+
+    /// Whether a member lives in whose place another server wants to be: two processes may have been started with
+    /// files of one server, and the one that runs is not to go. Who lives is heard of within half an election timer.
+    fn life_of(&mut self, member: Uuid) -> Life {
+        if !self.peers.is_connected(member) {
+            return Life::None;
+        }
+        let (now_us, patience_us) = (self.now_us, self.election_timer * 1000 / 2);
+        let asked_us = self.joins.doubted.entry(member).or_insert(now_us);
+        if self.silence.heard_us(member).is_some_and(|heard_us| heard_us > *asked_us) {
+            *asked_us = now_us;
+            return Life::Certain;
+        }
+        if now_us < *asked_us + patience_us { Life::Unknown } else { Life::None }
     }
 
     /// The member in whose place a server joins that has forgotten what it promised as `before`: that one, or
@@ -239,6 +280,11 @@ impl Member {
         }
         self.ask_again_us = self.now_us + ASK_AGAIN_US;
         match self.membership {
+            // Another process may have the address, and the file that this one is an older copy of.
+            Membership::Joining if self.replaces.is_some() && !self.listens => {
+                let text = format!("{}: does not join again while it cannot listen", self.address);
+                self.log_limited("deaf", Level::Warning, text);
+            }
             Membership::Joining => {
                 let (address, replaces) = (self.address.clone(), self.replaces);
                 let frame = Frame::Join { address, replaces };
@@ -306,6 +352,7 @@ impl Member {
     pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers) {
         let servers = Arc::clone(&self.servers);
         self.promises.retain(|id| servers.contains_key(id));
+        self.joins.doubted.retain(|id, _| servers.contains_key(id));
         let own = self.id();
         let is_in = self.servers.contains_key(&own);
         if self.membership == Membership::Joining && is_in {

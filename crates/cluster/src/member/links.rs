@@ -9,6 +9,15 @@ use crate::ids::LinkId;
 use crate::peers::{Link, Made};
 use crate::wire::{Frame, Hello, Lane, Malformed, Said};
 
+/// Who connects says who he is within so long, in microseconds.
+const GREETING_US: u64 = 10_000_000;
+
+/// Somebody who is no member and does not join says something within so long, in microseconds.
+const STRANGER_US: u64 = 60_000_000;
+
+/// So often it is looked for connections of those who do not, in microseconds.
+const IDLE_LINKS_EVERY_US: u64 = 1_000_000;
+
 impl Member {
     pub(super) fn hello(&self, to: Option<Uuid>, lane: Lane) -> Hello {
         Hello {
@@ -51,6 +60,38 @@ impl Member {
         if link.lane() == Some(Lane::Log) {
             self.effects.push_back(Effect::PeerLost { peer });
         }
+    }
+
+    /// Connections are closed of who does not say who he is, and of strangers that say nothing more: there is room for
+    /// so many, and members need it, and who joins, who asks once a second.
+    pub(super) fn end_idle_links(&mut self) {
+        if self.now_us < self.idle_links_us {
+            return;
+        }
+        self.idle_links_us = self.now_us + IDLE_LINKS_EVERY_US;
+        let Self { now_us, servers, joins, silence, .. } = self;
+        let is_known = |id: &Uuid| servers.contains_key(id) || joins.by_id.contains_key(id);
+        let is_idle = |link: &Link| match link.peer {
+            _ if !matches!(link.made, Made::ByPeer(_)) => false,
+            None => *now_us > link.since_us + GREETING_US,
+            Some(peer) if is_known(&peer) => false,
+            Some(peer) => {
+                let heard_us = silence.heard_us(peer).unwrap_or(0).max(link.since_us);
+                *now_us > heard_us + STRANGER_US
+            }
+        };
+        let idle = self.peers.links().filter(|(_, link)| is_idle(link));
+        let idle: Vec<LinkId> = idle.map(|(id, _)| id).collect();
+        for id in idle {
+            let link = self.peers.drop(self.now_us, id).expect("it has just been listed");
+            let text = format!("{}: connection dropped (nothing is said there)", link.name);
+            self.log_limited("idle_link", Level::Info, text);
+            self.link_gone(&link);
+        }
+        let Self { servers, joins, silence, peers, .. } = self;
+        silence.retain(|id| {
+            servers.contains_key(id) || joins.by_id.contains_key(id) || peers.is_connected(*id)
+        });
     }
 
     /// Members hear of connections that have ended here: who asks again because it has closed one may be

@@ -211,6 +211,10 @@ pub struct Member {
     pub(crate) remotes: Vec<String>,
     /// Who is to go for it.
     pub(crate) replaces: Option<Uuid>,
+    /// Others can connect to it, as far as is known.
+    listens: bool,
+    /// When connections of strangers are looked at next, monotonic.
+    idle_links_us: u64,
     promises: Promises,
     started_us: u64,
     moves: Moves,
@@ -298,6 +302,8 @@ impl Member {
             joins: Joins::default(),
             remotes,
             replaces: opened.replaces,
+            listens: true,
+            idle_links_us: now_us,
             promises: Promises::default(),
             started_us: now_us,
             moves: Moves::default(),
@@ -349,7 +355,7 @@ impl Member {
             Event::Tick => {}
             Event::Persisted { step, result } => self.persisted(step, result),
             Event::Connected { link } => self.connected(link),
-            Event::Accepted { link, name } => self.peers.accepted(link, name),
+            Event::Accepted { link, name } => self.peers.accepted(now_us, link, name),
             Event::Received { link, bytes } => self.received(link, &bytes),
             Event::Lost { link, error } => self.lost(link, error),
             Event::CopyWritten { mark, len } => self.copy_written(mark, len),
@@ -491,6 +497,7 @@ impl Member {
         }
         self.manage_texts();
         self.let_go();
+        self.end_idle_links();
         self.tell_leader();
         self.tell_connected();
         self.ask();
@@ -721,6 +728,11 @@ impl Member {
         }
         self.leader_changed();
         self.effects.push_back(Effect::Leadership { leader });
+    }
+
+    /// Whether this server can listen at its address.
+    pub fn set_listens(&mut self, listens: bool) {
+        self.listens = listens;
     }
 
     pub(crate) fn nickname(&self, id: Uuid) -> String {

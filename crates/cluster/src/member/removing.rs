@@ -103,11 +103,12 @@ impl Member {
 
     /// The leader has a server removed that nobody named: one that was silent for long, or one that has joined
     /// anew because it does not have what it had promised to keep.
-    pub(super) fn remove_unasked(&mut self, server: Uuid) {
+    pub(super) fn remove_unasked(&mut self, server: Uuid, why: &str) {
         if self.removals.going.contains_key(&server) {
             return;
         }
         self.removals.going.insert(server, BTreeSet::new());
+        self.log(Level::Info, why.to_owned());
         self.log_removal(server);
     }
 

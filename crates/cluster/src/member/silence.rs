@@ -50,6 +50,11 @@ impl Silence {
         self.heard.insert(peer, Heard { counted_us: self.counted_us, at_us: now_us });
     }
 
+    /// Nothing is remembered of others.
+    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Uuid) -> bool) {
+        self.heard.retain(|peer, _| is_wanted(peer));
+    }
+
     /// When something came from a peer last.
     pub(crate) fn heard_us(&self, peer: Uuid) -> Option<u64> {
         self.heard.get(&peer).map(|heard| heard.at_us)
@@ -155,8 +160,7 @@ impl Member {
         }
         let address = self.servers.get(&server).cloned().unwrap_or_default();
         let text = format!("{} was silent for {ms} ms", self.named(server, &address));
-        self.log(Level::Info, text);
-        self.remove_unasked(server);
+        self.remove_unasked(server, &text);
     }
 }
 

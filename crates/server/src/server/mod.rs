@@ -153,7 +153,7 @@ impl Server {
             }
             Event::LinkBytes { link, bytes } => self.peer_bytes(link, bytes),
             Event::LinkAccepted { port, link, name } => self.peer_accepted(port, link, name),
-            Event::PeerPort { .. } => {}
+            Event::PeerPort { port, result } => self.peer_port(port, result.is_ok()),
             Event::Persisted { db, step, result } => self.persisted(db, step, result),
             Event::FileRead { db, id, result } => self.file_read(db, id, result),
             Event::ReceivedWritten { db, upto, result } => {

@@ -81,7 +81,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    fn open(opened: Opened) -> Self {
+    pub(super) fn open(opened: Opened) -> Self {
         let now_us = 1_000_000;
         let mut bench = Self {
             member: Member::open(opened, now_us),

@@ -208,6 +208,56 @@ fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
     assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
 }
 
+/// Somebody has started another process with a copy of the file of server 3, which runs.
+#[test]
+fn who_lives_is_not_removed_for_a_process_that_has_a_copy_of_its_file() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let twin = bench.greet(server(9), Lane::Control);
+    let join = Frame::Join { address: address(3), replaces: Some(server(3)) };
+    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
+    let before = bench.member.last_position();
+    let asks = |bench: &mut Bench, others: &[LinkId]| {
+        bench.frame(twin, &join);
+        for _ in 0..10 {
+            bench.pass(100);
+            others.iter().for_each(|link| bench.say(*link, heartbeat_answer.clone()));
+        }
+    };
+    for _ in 0..40 {
+        asks(&mut bench, &[link2, link3]);
+    }
+    assert_eq!(bench.member.last_position(), before, "server 3 is there");
+    let says = |text: &str| bench.logs.iter().any(|(_, line)| line.contains(text));
+    assert!(says("the server that this one was is running"), "{:?}", bench.logs);
+    assert!(!bench.member.servers().contains_key(&server(9)));
+    // It stands still: that may be the end of a machine.
+    for _ in 0..2 {
+        asks(&mut bench, &[link2]);
+    }
+    assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
+}
+
+/// Another process may listen there, with the file that this one is an older copy of.
+#[test]
+fn who_cannot_listen_does_not_ask_for_the_place_of_who_it_was() {
+    let file = Bench::file().anew(server(9), vec![address(2)]);
+    let mut bench = Bench::open(file);
+    bench.member.set_listens(false);
+    let link = bench.connection_to(address(2));
+    bench.handle(crate::Event::Connected { link });
+    bench.hello(link, &greeting(9, 2));
+    let mut asked = vec![];
+    Frame::Join { address: address(1), replaces: Some(server(1)) }.write(&mut asked);
+    let asks =
+        |bench: &Bench| bench.sent.iter().any(|(to, bytes)| *to == link && bytes.ends_with(&asked));
+    bench.pass(3000);
+    assert!(!asks(&bench));
+    bench.member.set_listens(true);
+    bench.pass(2000);
+    assert!(asks(&bench), "{:?}", bench.sent);
+}
+
 fn greeting(to: u128, from: u128) -> Hello {
     let (cluster, to, from) = (Some(CLUSTER), Some(server(to)), server(from));
     Hello { cluster, to, from, address: None, lane: Some(Lane::Control), promised: None }

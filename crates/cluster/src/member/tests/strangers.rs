@@ -212,3 +212,29 @@ fn a_joiner_takes_whoever_is_at_an_address() {
     let member = Bench::member();
     assert_eq!(member.member.peers.wanted().count(), 2, "a member means the other ones");
 }
+
+#[test]
+fn connections_of_who_says_nothing_are_closed() {
+    let mut bench = Bench::follower();
+    let member = bench.greet(server(2), Lane::Control);
+    let silent = bench.accept();
+    let half = bench.accept();
+    bench.handle(crate::Event::Received { link: half, bytes: b"{\"method\"".to_vec() });
+    let stranger = bench.greet(server(9), Lane::Control);
+    let joins = bench.greet(server(8), Lane::Control);
+    let address = "tcp:10.0.0.8:6644".to_owned();
+    let join = Frame::Join { address, replaces: None };
+    let pass = |bench: &mut Bench, seconds| {
+        for _ in 0..seconds {
+            bench.pass(1000);
+            bench.frame(joins, &join);
+        }
+    };
+    let open = [member, stranger, joins];
+    pass(&mut bench, 12);
+    assert!([silent, half].iter().all(|link| bench.closed.contains(link)));
+    assert!(!open.iter().any(|link| bench.closed.contains(link)));
+    pass(&mut bench, 60);
+    assert!(bench.closed.contains(&stranger));
+    assert!(![member, joins].iter().any(|link| bench.closed.contains(link)));
+}

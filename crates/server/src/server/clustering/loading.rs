@@ -137,6 +137,12 @@ impl Server {
         let Stage::Loaded(_, Rows::Fresh(database)) = receiving.stage else {
             unreachable!("what is installed was loaded, without any tables")
         };
+        let (name, schema) = (part.member.name(), &database.schema().name);
+        if name != schema {
+            // Who made the file to join with has named another database than its cluster has.
+            let text = format!("name {name} in header does not match name {schema} in schema");
+            self.shell.log("raft", Level::Error, text);
+        }
         let path = part.path.clone();
         let (kept, configured) = (part.keys.take(), std::mem::take(&mut part.configured_keys));
         self.shell.ask(Effect::TrimMemory);

@@ -43,6 +43,13 @@ impl Server {
         self.member_event(db, Happened::Connected { link: of_member });
     }
 
+    /// Whether others can connect to this member.
+    pub(in crate::server) fn peer_port(&mut self, port: PeerPortId, listens: bool) {
+        if let Some(db) = self.clusters.ports.get(&port).copied() {
+            self.clusters.part_mut(db).member.set_listens(listens);
+        }
+    }
+
     /// A member has connected.
     pub(in crate::server) fn peer_accepted(
         &mut self,
