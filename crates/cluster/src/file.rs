@@ -1,9 +1,11 @@
 //! What a member writes down: the records of a clustered file behind its header (ovsdb(5)).
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use weir_data::Uuid;
 use weir_log::clustered::{DataText, EntryText, Kind, Record};
+use weir_log::record::Synced;
 
 use crate::entry::{Content, Entry};
 use crate::ids::Position;
@@ -13,14 +15,22 @@ pub(crate) type Texts = Vec<(Position, Range<usize>)>;
 
 /// One step's records: term and vote first, then entries, then the commit index, so that each
 /// beginning of it is a file that makes sense. Answers where in `out` texts are.
+///
+/// Each record but entries, which are the same on all servers, says how many bytes behind the file's
+/// first record are known to be on the disk, for who finds some of them after a power failure. `synced` is that
+/// of the file that the step is appended to. `None`: it goes with a new file, and is on the disk as far
+/// as it is written before that is used.
 pub(crate) fn write_step(
+    synced: Option<u64>,
     vote: Option<(u64, Option<Uuid>)>,
     entries: &[Entry],
     commit: Option<u64>,
     out: &mut Vec<u8>,
 ) -> Texts {
     if let Some((term, vote)) = vote {
-        write_term(term, vote, out);
+        // A vote says its term, too.
+        let kind = vote.map_or(Kind::Term, Kind::Vote);
+        write(synced.unwrap_or(0), term, kind, out);
     }
     let mut texts = Texts::new();
     for entry in entries {
@@ -30,20 +40,19 @@ pub(crate) fn write_step(
         }
     }
     if let Some(index) = commit {
-        Record { comment: None, term: 0, kind: Kind::CommitIndex(index) }.write(out);
+        write(synced.unwrap_or(out.len() as u64), 0, Kind::CommitIndex(index), out);
     }
     texts
 }
 
-fn write_term(term: u64, vote: Option<Uuid>, out: &mut Vec<u8>) {
-    // A vote says its term, too.
-    let kind = vote.map_or(Kind::Term, Kind::Vote);
-    Record { comment: None, term, kind }.write(out);
+fn write(synced: u64, term: u64, kind: Kind<'_>, out: &mut Vec<u8>) {
+    let synced = Synced::new(synced);
+    Record { comment: Some(Cow::Borrowed(synced.as_str())), term, kind }.write(out);
 }
 
 /// A remark that people find with `ovsdb-tool show-log`, or that ends the file's use.
-pub(crate) fn write_note(note: &str, out: &mut Vec<u8>) {
-    Record { comment: None, term: 0, kind: Kind::Note(note.to_owned()) }.write(out);
+pub(crate) fn write_note(synced: u64, note: &str, out: &mut Vec<u8>) {
+    write(synced, 0, Kind::Note(note.to_owned()), out);
 }
 
 /// Entries carry the mark: whoever watches the database is told of them by the rules of Weir.

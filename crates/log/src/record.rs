@@ -1,11 +1,13 @@
 //! The framing of records, and what can be wrong with it.
 
 mod search;
+mod synced;
 
 use std::fmt;
 
-pub(crate) use search::Search;
+pub use search::{Hole, Search};
 use sha1::{Digest, Sha1};
+pub use synced::Synced;
 use weir_json::{Kind, Text};
 
 /// Longest header line that the reference reads, in bytes with its newline.
@@ -100,6 +102,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the record may be one of which not all has reached the disk. What has the right checksum
+    /// was written as it is.
+    pub(crate) fn may_be_unwritten(&self) -> bool {
+        !matches!(self, Self::Json { .. } | Self::NotAnObject { .. })
+    }
+
     /// The message, in the reference's words, for the file called `path`.
     pub fn about<'a>(&'a self, path: &'a str) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {

@@ -1,5 +1,7 @@
 //! The grammar of clustered files: what is written is read again, and nothing that is read panics.
 
+use std::borrow::Cow;
+
 use proptest::prelude::*;
 use weir_data::Uuid;
 use weir_json::{Text, validate};
@@ -104,7 +106,7 @@ proptest! {
     ) {
         let mut file = Vec::new();
         let term = if matches!(kind, Kind::Note(_) | Kind::CommitIndex(_)) { 0 } else { term };
-        let written = Record { comment, term, kind };
+        let written = Record { comment: comment.map(Cow::Owned), term, kind };
         written.write(&mut file);
         let body = record(&file);
         let read = Record::parse(validate(&body).expect("JSON")).expect("a record");

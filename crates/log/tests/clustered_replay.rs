@@ -1,6 +1,7 @@
 //! Clustered files read in pieces: tables, term, vote and log as they were written, wherever the
 //! file is cut or bent; and files of the reference.
 
+mod holes;
 mod reference;
 mod sample;
 

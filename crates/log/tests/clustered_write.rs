@@ -128,7 +128,7 @@ fn the_other_records_and_headers_are_what_they_were() {
         (None, Kind::Leader(id(S1))),
         (None, Kind::Vote(id(S2))),
     ] {
-        Record { comment, term: 4, kind }.write(&mut file);
+        Record { comment: comment.map(Into::into), term: 4, kind }.write(&mut file);
     }
     let start = format!(r#"{{"server_id":"{S1}","local_address":"unix:a","name":"D","#);
     let servers = format!(r#"{{"{S1}":"unix:a","{S2}":"tcp:10.0.0.1:6644"}}"#);

@@ -107,7 +107,8 @@ impl Disk {
         };
     }
 
-    /// The power has gone: of what was not synced any beginning is there.
+    /// The power has gone: of what was not synced any beginning is there, and what is written back
+    /// in another order may lack a block before its end.
     pub(crate) fn crash(&mut self, rng: &mut Rng) {
         self.discard();
         if let Some((file, synced)) = self.replaced.take_if(|_| rng.chance(50)) {
@@ -115,6 +116,21 @@ impl Disk {
         }
         self.replaced = None;
         let unsynced = self.file.len() - self.synced;
-        self.file.truncate(self.synced + rng.below(unsynced + 1));
+        let kept = self.synced + rng.below(unsynced + 1);
+        if unsynced > 0 && rng.chance(33) {
+            self.lose_a_block(rng);
+        } else {
+            self.file.truncate(kept);
+        }
+    }
+
+    /// A block of what was not synced is not there.
+    fn lose_a_block(&mut self, rng: &mut Rng) {
+        // Files are short: a sector is lost as well as a page.
+        let block = *rng.pick(&[512, 4096]);
+        let (first, last) = (self.synced / block, (self.file.len() - 1) / block);
+        let start = rng.between(first, last) * block;
+        let end = self.file.len().min(start + block);
+        self.file[start.max(self.synced)..end].fill(0);
     }
 }

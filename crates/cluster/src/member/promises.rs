@@ -12,7 +12,6 @@ use weir_log::clustered::FORGOT;
 use super::{Member, Membership};
 use crate::consensus::{APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, VOTE_ANSWER, VOTE_REQUEST};
 use crate::effect::{Effect, Level};
-use crate::file;
 use crate::ids::Position;
 use crate::wire::Step;
 
@@ -98,9 +97,7 @@ impl Member {
         self.membership = Membership::Forgotten;
         let known = self.remotes.iter().chain(self.servers.values());
         let remotes = known.filter(|address| **address != self.address).cloned().collect();
-        let mut notes = Vec::new();
-        words.iter().for_each(|word| file::write_note(word, &mut notes));
-        if let Some(effect) = self.steps.write_note(notes) {
+        if let Some(effect) = self.steps.write_notes(words) {
             self.effects.push_back(effect);
         }
         self.want_peers();

@@ -9,7 +9,6 @@ use weir_log::clustered::Servers;
 use super::{Member, Membership};
 use crate::consensus::{Change, Odd};
 use crate::effect::{Effect, Level};
-use crate::file;
 use crate::ids::LinkId;
 use crate::wire::{Frame, Lane};
 
@@ -357,9 +356,7 @@ impl Member {
         }
         self.membership = Membership::Left;
         self.removals.is_departing = false;
-        let mut note = Vec::new();
-        file::write_note("left", &mut note);
-        if let Some(effect) = self.steps.write_note(note) {
+        if let Some(effect) = self.steps.write_notes(&["left"]) {
             self.gather();
             self.effects.push_back(effect);
         }

@@ -426,7 +426,7 @@ impl Member {
     ) {
         let vote = vote.unwrap_or((self.node.term(), self.node.vote()));
         let mut tail = Vec::new();
-        file::write_step(Some(vote), &[], None, &mut tail);
+        file::write_step(None, Some(vote), &[], None, &mut tail);
         let effect = self.steps.install(number, last, tail);
         self.steps.wait(acknowledgements);
         self.snapshots.is_installing = true;
@@ -498,7 +498,7 @@ impl Member {
         let commit = Some(self.node.commit()).filter(|commit| *commit > mark.last.index);
         let mut tail = Vec::new();
         let vote = (self.node.term(), self.node.vote());
-        let texts = file::write_step(Some(vote), &entries, commit, &mut tail);
+        let texts = file::write_step(None, Some(vote), &entries, commit, &mut tail);
         let effect = self.steps.finish(tail, texts);
         self.snapshots.finishing = Some((mark, len));
         self.cut_outgoing();

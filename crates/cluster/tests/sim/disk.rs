@@ -1,11 +1,11 @@
-//! A member's file: what is synced survives a crash, of the rest any beginning.
+//! A member's file: what is synced survives a crash, of the rest any beginning, or all but a block.
 
 use std::collections::BTreeMap;
 
 use weir_cluster::{Content, Entry, Held, Logged, Mark, Opened, Place, Position};
 use weir_data::Uuid;
 use weir_log::clustered::{Kind, Record};
-use weir_log::record::Reader;
+use weir_log::record::{Hole, Magic, Reader, Search};
 
 use super::rng::Rng;
 
@@ -121,10 +121,34 @@ impl Disk {
     pub fn crash(&mut self, rng: &mut Rng) {
         let unsynced = self.records.len() - self.synced;
         let kept = self.synced + rng.below(unsynced as u64 + 1) as usize;
-        self.records.truncate(kept);
+        if unsynced > 0 && rng.one_in(3) {
+            self.lose_a_block(rng);
+        } else {
+            self.records.truncate(kept);
+        }
+        let end = whole(&self.records);
+        assert!(end >= self.synced, "what is synced is there");
+        let hole = Hole { at: end as u64, is_told: true };
+        let mut search = Search::new(Magic::Clustered, end as u64, Some(hole));
+        search.feed(&self.records[end..]);
+        assert_eq!(
+            search.found(),
+            None,
+            "nothing is damaged behind {end}, and no promise forgotten"
+        );
         // A torn record is cut off before the next one is written.
-        self.records.truncate(whole(&self.records));
-        self.synced = self.records.len();
+        self.records.truncate(end);
+        self.synced = end;
+    }
+
+    /// What is written back in any order lacks a block.
+    fn lose_a_block(&mut self, rng: &mut Rng) {
+        // Files are short: a sector is lost as well as a page.
+        let block = if rng.one_in(2) { 512 } else { 4096 };
+        let (first, last) = (self.synced / block, (self.records.len() - 1) / block);
+        let start = (first + rng.below((last - first + 1) as u64) as usize) * block;
+        let end = self.records.len().min(start + block);
+        self.records[start.max(self.synced)..end].fill(0);
     }
 
     /// All votes are gone.
@@ -159,7 +183,8 @@ impl Disk {
         copy
     }
 
-    /// The file with a record that cannot be read, and good ones behind it; `None` if it has too few.
+    /// The file with a record that cannot be read, but is there, and good ones behind it; `None` if it has
+    /// too few.
     pub fn damaged(mut self, rng: &mut Rng) -> Option<Self> {
         let ends = ends(&self.records);
         let bad = rng.below(ends.len().checked_sub(1)?.try_into().ok().filter(|n| *n > 0)?);

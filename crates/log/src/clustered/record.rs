@@ -1,5 +1,7 @@
 //! The records behind the header.
 
+use std::borrow::Cow;
+
 use weir_data::parser::{ANY, OPTIONAL, Parser, STRING};
 use weir_data::{Error, Uuid};
 use weir_json::Text;
@@ -12,7 +14,7 @@ use crate::record::{Magic, Unfinished};
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
     /// A remark for people.
-    pub comment: Option<String>,
+    pub comment: Option<Cow<'a, str>>,
     /// The term that the record belongs to; 0 for notes and commit indexes, which have none.
     pub term: u64,
     /// What the record says.
@@ -56,7 +58,7 @@ impl<'a> Record<'a> {
     /// In the words of the reference.
     pub fn parse(text: Text<'a>) -> Result<Self, Error> {
         let mut parser = Parser::new(text, &"raft log record");
-        let comment = parser.string("comment", STRING | OPTIONAL);
+        let comment = parser.string("comment", STRING | OPTIONAL).map(Cow::Owned);
         let (term, kind) = match parser.string("note", STRING | OPTIONAL) {
             Some(note) => (0, Some(Kind::Note(note))),
             None => match unsigned(&mut parser, "commit_index") {

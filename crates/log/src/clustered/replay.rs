@@ -3,8 +3,8 @@
 //! 1. The header: who the server is; the snapshot's rows are made while they come.
 //! 2. The records behind it. An entry's text is kept until a later record says that it is
 //!    committed, and then applied to the tables; beyond [`KEPT_BYTES_MAX`] only its place is noted.
-//! 3. If a record is bad: are good ones behind it? Only at the end of the file it may be what a
-//!    crash has torn.
+//! 3. If a record is bad: do good ones behind it show that it was on the disk once? Else it is what a
+//!    crash has torn ([`Search`]).
 //! 4. Committed entries that were not kept are read again from their places.
 //!
 //! The caller feeds the file from its beginning, and goes to another place whenever
@@ -26,7 +26,7 @@ use super::outline::Outline;
 use super::raft_log::{DataPlace, Effect, LoggedEntry};
 use super::unapplied::Unapplied;
 use super::{Header, Kind, Record, State};
-use crate::record::{self, End, Magic, Piece, Reader, Search};
+use crate::record::{self, End, Hole, Magic, Piece, Reader, Search};
 use crate::standalone::LoadError;
 use crate::standalone::rows::Rows;
 use crate::standalone::split::Unusual;
@@ -459,14 +459,18 @@ impl Replayer {
 
     /// A problem at the first bad record, or with what a good one says.
     fn stop(&mut self, problem: Problem) -> Result<(), LoadError> {
-        let is_content = matches!(problem, Problem::Content(_));
-        let error = self.told(problem);
-        if is_content {
-            return Err(error);
-        }
-        let mut search = Search::new(Magic::Clustered, self.reader.unread_offset());
+        let Problem::Record(error) = problem else { return Err(self.told(problem)) };
+        let may_be_hole = error.may_be_unwritten();
+        let mut search = self.search_from(self.reader.unread_offset(), may_be_hole);
         search.feed(self.reader.unread());
-        self.begin_search(error.0, search)
+        self.begin_search(&error, search)
+    }
+
+    /// A search behind a bad record, from an offset on.
+    fn search_from(&self, offset: u64, may_be_hole: bool) -> Search {
+        let is_told = self.file.as_ref().is_some_and(|file| file.tells_synced);
+        let hole = Hole { at: self.valid_len - self.snapshot_len, is_told };
+        Search::new(Magic::Clustered, offset, may_be_hole.then_some(hole))
     }
 
     fn told(&self, problem: Problem) -> LoadError {
@@ -478,17 +482,18 @@ impl Replayer {
 
     /// A record is bad; `search` has gone through what has come of it and behind it, as far as that
     /// is still there.
-    fn begin_search(&mut self, error: String, mut search: Search) -> Result<(), LoadError> {
+    fn begin_search(&mut self, error: &record::Error, mut search: Search) -> Result<(), LoadError> {
+        let warning = error.about(&self.path).to_string();
         if self.file.is_none() {
-            return Err(LoadError(error));
+            return Err(LoadError(warning));
         }
         if let Phase::Records(Some(_)) = &self.phase {
             let start = self.valid_len;
-            search = Search::new(Magic::Clustered, start);
+            search = self.search_from(start, error.may_be_unwritten());
             self.go_to(start);
         }
         self.phase = Phase::Search(search);
-        self.tail = Tail::Torn { warning: error };
+        self.tail = Tail::Torn { warning };
         self.reader = Reader::new();
         Ok(())
     }
@@ -499,11 +504,10 @@ impl Replayer {
     /// The file cannot be used.
     pub fn finish(mut self) -> Result<Finished, LoadError> {
         if let Phase::Records(_) = &self.phase {
-            let mut search = Search::new(Magic::Clustered, self.reader.unread_offset());
+            let mut search = self.search_from(self.reader.unread_offset(), true);
             search.feed(self.reader.unread());
             if let Err(error) = std::mem::take(&mut self.reader).finish() {
-                let error = error.about(&self.path).to_string();
-                self.begin_search(error, search)?;
+                self.begin_search(&error, search)?;
             }
             if self.again_from.is_some() {
                 return Ok(Finished::Again(Box::new(self)));
@@ -530,7 +534,7 @@ impl Replayer {
         let Some(file) = self.file else {
             return Err(LoadError(format!("ovsdb error: {}: unexpected end of file", self.path)));
         };
-        let File { server_id, local_address, name, cluster_id, remotes, snapshot, log } = file;
+        let File { server_id, local_address, name, cluster_id, remotes, snapshot, log, .. } = file;
         let committed = log.configuration(log.commit_index);
         let latest = log.configuration(u64::MAX);
         // A change of the servers that is not committed may never be; and one that has never been a

@@ -1,24 +1,55 @@
-//! Whether good records follow a bad one: then it is no tail that a crash has torn, and more is
-//! lost than what was being written.
+//! Whether what follows a bad record shows that more is lost than what was being written.
+//!
+//! A crash leaves a bad record at the end, with nothing good behind it. A power failure may leave
+//! more: of what was not synced any block may be missing, and reads as zeros, while later ones are
+//! there. So good records behind a bad one are no damage if
+//!
+//! - zeros stand before the first of them, which JSON never has;
+//! - each is of a writer that says how much was on the disk when it wrote ([`Synced`]): it says so
+//!   itself, or it is an entry of the log, which is the same on all servers and has the [`MARK`];
+//! - none says that the bad one was on the disk;
+//! - and one does say something, or the last one before the bad one did that is no entry: the mark
+//!   is older than what is said.
+//!
+//! That asks each record by itself, whatever was written together: of that any part may be missing.
 
 use sha1::{Digest, Sha1};
 
-use super::{HEADER_MAX, Hash, Header, Magic};
+use super::synced::BEGINNING_MAX;
+use super::{HEADER_MAX, Hash, Header, MARK, Magic, Synced};
 
 /// How many headers are compared at once with what follows them. Lines that look like headers
 /// hardly ever stand within each other's records; of too many, the longest record is given up.
 const CANDIDATES_MAX: usize = 16;
 
-/// Looks for a good record in bytes that come in pieces.
+/// Looks for good records in bytes that come in pieces.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub struct Search {
     magic: Magic,
+    hole: Option<Hole>,
     /// File offset of the next byte.
     offset: u64,
     /// The end of what has come of the line: a header's length, at most.
     line: Vec<u8>,
     candidates: Vec<Candidate>,
-    found: Option<u64>,
+    /// A candidate was given up that may have been a good record.
+    has_given_up: bool,
+    /// File offset of the first good record.
+    good: Option<u64>,
+    /// Zeros stand before the first good record: JSON has none.
+    has_zeros: bool,
+    /// By a good record there is no hole.
+    has_contradiction: bool,
+}
+
+/// Where a bad record is that may be what a power failure has left.
+#[derive(Clone, Copy, Debug)]
+pub struct Hole {
+    /// Bytes between the file's first record and the bad one.
+    pub at: u64,
+    /// Whether some record says how much was on the disk: here, whether the last one did before the
+    /// bad one that is no entry.
+    pub is_told: bool,
 }
 
 /// A line that looks like a header.
@@ -28,25 +59,45 @@ struct Candidate {
     offset: u64,
     expected: Hash,
     hash: Sha1,
+    /// What the body begins with.
+    beginning: Vec<u8>,
+    /// The last bytes of the body, as far as it has come.
+    last: [u8; 2],
     /// Bytes of the body that have not come.
     left: u64,
 }
 
 impl Search {
-    /// A search from a file offset on.
-    pub(crate) fn new(magic: Magic, offset: u64) -> Self {
-        let (line, candidates) = (Vec::new(), Vec::new());
-        Self { magic, offset, line, candidates, found: None }
+    /// A search from a file offset on, behind what may be a hole or is none.
+    pub fn new(magic: Magic, offset: u64, hole: Option<Hole>) -> Self {
+        Self {
+            magic,
+            hole,
+            offset,
+            line: Vec::new(),
+            candidates: Vec::new(),
+            has_given_up: false,
+            good: None,
+            has_zeros: false,
+            has_contradiction: false,
+        }
     }
 
-    /// The file offset of a good record, if there is one.
-    pub(crate) fn found(&self) -> Option<u64> {
-        self.found
+    /// The file offset of the first good record, if there are any that do not allow for a hole.
+    pub fn found(&self) -> Option<u64> {
+        let is_told = self.hole.is_some_and(|hole| hole.is_told);
+        self.good.filter(|_| !(is_told && self.may_be_hole()))
+    }
+
+    /// Whether nothing has been found by which there is no hole.
+    fn may_be_hole(&self) -> bool {
+        let has_room = self.good.is_none() || self.has_zeros;
+        self.hole.is_some() && has_room && !self.has_contradiction && !self.has_given_up
     }
 
     /// Takes the next bytes.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
-        while self.found.is_none() && !bytes.is_empty() {
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while (self.good.is_none() || self.may_be_hole()) && !bytes.is_empty() {
             let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
             let (piece, rest) = bytes.split_at(end);
             self.feed_line(piece);
@@ -57,14 +108,29 @@ impl Search {
     /// Takes what may be the rest of a line, but no more.
     fn feed_line(&mut self, piece: &[u8]) {
         self.offset += piece.len() as u64;
+        self.has_zeros |= self.good.is_none() && piece.contains(&0);
         for candidate in &mut self.candidates {
             let length = usize::try_from(candidate.left).unwrap_or(usize::MAX).min(piece.len());
-            candidate.hash.update(piece.get(..length).unwrap_or(piece));
+            let body = piece.get(..length).unwrap_or(piece);
+            candidate.hash.update(body);
+            candidate.last = match *body {
+                [.., one, two] => [one, two],
+                [one] => [candidate.last[1], one],
+                [] => candidate.last,
+            };
+            let wanted = (BEGINNING_MAX - candidate.beginning.len()).min(body.len());
+            candidate.beginning.extend_from_slice(body.get(..wanted).unwrap_or(body));
             candidate.left -= length as u64;
         }
         self.candidates.retain_mut(|candidate| {
             if candidate.left == 0 && Hash::of(&mut candidate.hash) == candidate.expected {
-                self.found = Some(self.found.unwrap_or(candidate.offset));
+                self.good.get_or_insert(candidate.offset);
+                if let Some(hole) = &mut self.hole {
+                    let synced = Synced::of_body(&candidate.beginning);
+                    hole.is_told |= synced.is_some();
+                    let is_entry = candidate.last == [MARK, b'\n'];
+                    self.has_contradiction |= synced.map_or(!is_entry, |synced| synced > hole.at);
+                }
             }
             candidate.left > 0
         });
@@ -87,11 +153,14 @@ impl Search {
         if self.candidates.len() == CANDIDATES_MAX {
             let longest = (0..CANDIDATES_MAX).max_by_key(|at| self.candidates[*at].left);
             longest.map(|at| self.candidates.swap_remove(at));
+            self.has_given_up = true;
         }
         self.candidates.push(Candidate {
             offset: self.offset - line.len() as u64,
             expected: header.hash,
             hash: Sha1::new(),
+            beginning: Vec::new(),
+            last: [0; 2],
             left: header.length,
         });
     }
@@ -103,9 +172,54 @@ mod tests {
     use crate::record::write_clustered_record;
 
     fn search(bytes: &[u8], piece: usize) -> Option<u64> {
-        let mut search = Search::new(Magic::Clustered, 1000);
+        let mut search = Search::new(Magic::Clustered, 1000, None);
         bytes.chunks(piece).for_each(|piece| search.feed(piece));
         search.found()
+    }
+
+    /// Whether good records in these bytes allow for a hole.
+    fn is_hole(bytes: &[u8], hole: Option<Hole>, piece: usize) -> bool {
+        let mut search = Search::new(Magic::Clustered, 1000, hole);
+        bytes.chunks(piece).for_each(|piece| search.feed(piece));
+        assert!(search.good.is_some(), "there is a good record");
+        search.found().is_none()
+    }
+
+    fn record(body: &str) -> Vec<u8> {
+        let mut record = Vec::new();
+        write_clustered_record(&mut record, body.as_bytes());
+        record
+    }
+
+    fn says(bytes: u64) -> Vec<u8> {
+        record(&format!(r#"{{"comment":"{}","term":1}}"#, Synced::new(bytes).as_str()))
+    }
+
+    #[test]
+    fn good_records_allow_for_a_hole_if_all_do() {
+        let zeros = vec![0; 700];
+        let (silent, entry) = (record(r#"{"term":1}"#), record("{\"term\":1,\"index\":2} "));
+        for piece in [1, 7, 10_000] {
+            let hole = |is_told| Some(Hole { at: 400, is_told });
+            let of = |records: &[&[u8]]| is_hole(&records.concat(), hole(false), piece);
+            assert!(of(&[&zeros, &says(400)]));
+            assert!(of(&[&zeros, &says(0), b"junk\n", &zeros, &says(399)]));
+            assert!(!of(&[&zeros, &says(401)]), "the bad one was on the disk");
+            assert!(!of(&[&zeros, &says(400), &says(10), &says(401)]));
+            assert!(!of(&[&zeros, &silent]), "of an unknown writer");
+            assert!(!of(&[&zeros, &says(400), &silent]));
+            assert!(of(&[&zeros, &entry, &says(400), &entry]));
+            assert!(!of(&[&zeros, &entry, &says(401), &entry]));
+            assert!(!of(&[&zeros, &entry]), "of a member that says nothing");
+            assert!(is_hole(&[&*zeros, &entry].concat(), hole(true), piece));
+            assert!(!is_hole(&[&*zeros, &silent].concat(), hole(true), piece));
+            assert!(!of(&[b"junk\n", &says(400)]), "no block is missing");
+            assert!(!of(&[b"junk\n", &says(400), &zeros, &says(400)]));
+            assert!(!is_hole(&[&*zeros, &says(400)].concat(), None, piece));
+            // Of too many candidates nobody knows what the one says that is given up.
+            let liars = format!("OVSDB CLUSTER 9999 {}\n", "0".repeat(40)).repeat(40);
+            assert!(!of(&[&zeros, liars.as_bytes(), &says(400)]));
+        }
     }
 
     #[test]

@@ -159,6 +159,8 @@ pub(crate) struct Steps {
     commit_on_disk: u64,
     /// Bytes of the file behind its first record.
     log_len: u64,
+    /// So many of them are on the disk.
+    synced_len: u64,
     /// When to try again what could not be written.
     pub(super) again_us: Option<u64>,
     /// Since when nothing could be written, monotonic.
@@ -172,7 +174,13 @@ pub(crate) struct Steps {
 impl Steps {
     /// The steps of a file that has so many bytes behind its first record, and this commit index.
     pub(super) fn new(log_len: u64, commit_on_disk: u64) -> Self {
-        Self { log_len, commit_in_file: commit_on_disk, commit_on_disk, ..Self::default() }
+        Self {
+            log_len,
+            synced_len: log_len,
+            commit_in_file: commit_on_disk,
+            commit_on_disk,
+            ..Self::default()
+        }
     }
 
     /// Whether the file refuses what must be in it.
@@ -210,7 +218,7 @@ impl Steps {
         }
         let mut bytes = Vec::new();
         let commit = self.commit.take().map(|(commit, _)| commit);
-        let texts = file::write_step(vote, entries, commit, &mut bytes);
+        let texts = file::write_step(Some(self.synced()), vote, entries, commit, &mut bytes);
         let bytes = Arc::new(bytes);
         let records = match entries {
             [] => Records::Term,
@@ -239,7 +247,7 @@ impl Steps {
 
     fn write_commit(&mut self, commit: u64, records: Records) -> Option<Effect> {
         let mut bytes = Vec::new();
-        file::write_step(None, &[], Some(commit), &mut bytes);
+        file::write_step(Some(self.synced()), None, &[], Some(commit), &mut bytes);
         self.append(Arc::new(bytes), records, Some(commit))
     }
 
@@ -259,9 +267,22 @@ impl Steps {
         self.commit = None;
     }
 
-    /// The last record of a file.
-    pub(super) fn write_note(&mut self, note: Vec<u8>) -> Option<Effect> {
-        self.push(note, Records::Note)
+    /// The last records of a file.
+    pub(super) fn write_notes(&mut self, words: &[&str]) -> Option<Effect> {
+        let (synced, mut notes) = (self.synced(), Vec::new());
+        words.iter().for_each(|word| file::write_note(synced, word, &mut notes));
+        self.push(notes, Records::Note)
+    }
+
+    /// What is on the disk of the file that takes what is appended now. If others may take its place before,
+    /// it is true of each of them: one is synced up to its tail's end, at least.
+    fn synced(&self) -> u64 {
+        let tail_len = |waiting: &Waiting| match &waiting.what {
+            What::Append { .. } => None,
+            What::Install { tail, .. } | What::Finish { tail, .. } => Some(tail.len() as u64),
+        };
+        let tails = self.waiting.iter().filter_map(tail_len);
+        tails.fold(self.synced_len, u64::min)
     }
 
     /// Whether anything is on its way.
@@ -367,12 +388,18 @@ impl Steps {
     /// The file has what the waiting step says, and nothing of those that a copy has replaced: where
     /// the texts in it are.
     fn grow(&mut self, at: usize) -> Vec<(Position, Place)> {
-        let (start, bytes, texts) = match &mut self.waiting[at].what {
+        let what = &mut self.waiting[at].what;
+        let is_synced = !matches!(what, What::Append { records: Records::Commit, .. });
+        let (start, bytes, texts) = match what {
             What::Append { bytes, texts, .. } => (self.log_len, bytes, std::mem::take(texts)),
             What::Install { tail, .. } => (0, tail, Texts::new()),
             What::Finish { tail, texts } => (0, tail, std::mem::take(texts)),
         };
         self.log_len = start + bytes.len() as u64;
+        if is_synced {
+            // What came before it unsynced is on the disk with it.
+            self.synced_len = self.log_len;
+        }
         let place = |(at, range): (Position, Range<usize>)| {
             let (offset, len) = (start + range.start as u64, range.len() as u64);
             (at, Place { offset, len })
@@ -461,7 +488,7 @@ impl Steps {
         let mut effects = vec![];
         if has_term {
             let mut bytes = Vec::new();
-            file::write_step(Some(vote), &[], None, &mut bytes);
+            file::write_step(Some(self.synced()), Some(vote), &[], None, &mut bytes);
             effects.extend(self.push(bytes, Records::Term));
             self.wait(kept);
         }

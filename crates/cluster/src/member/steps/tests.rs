@@ -235,3 +235,65 @@ fn a_copy_that_fails_says_nothing_of_the_log() {
     steps.failed(step, NOW);
     assert!(steps.is_failing_for(0, NOW + 1));
 }
+
+/// Writes one entry with a commit index; answers with what it says of the disk.
+fn says(steps: &mut Steps, number: u64) -> String {
+    let written = steps.write(number, None, &[entry(number)], Some(number), NOW);
+    let bytes = match steps.waiting.back().map(|waiting| &waiting.what) {
+        Some(What::Append { bytes, .. }) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?} {written:?}"),
+    };
+    let (before, rest) = bytes.split_once("\"comment\":\"").expect("a comment");
+    assert!(!before.contains("commit_index"), "the entry says nothing");
+    rest.split_once('"').expect("an end").0.to_owned()
+}
+
+#[test]
+fn a_step_says_what_was_on_the_disk_before() {
+    let mut steps = Steps::new(1000, 0);
+    assert_eq!(says(&mut steps, 1), "synced 1000");
+    assert_eq!(says(&mut steps, 2), "synced 1000", "the first one is on its way");
+    steps.persisted(1, 10);
+    let first = steps.log_len;
+    assert!(first > 1000);
+    assert_eq!(says(&mut steps, 3), format!("synced {first}"));
+    steps.persisted(2, 10);
+    steps.persisted(3, 10);
+    let all = steps.log_len;
+    // A commit index alone is in the file, and with the next step on the disk.
+    steps.write(4, None, &[], Some(3), NOW);
+    assert_eq!(place(steps.write_commit_if_old(NOW + COMMIT_US)), (4, 3));
+    steps.persisted(4, 10);
+    assert_eq!(says(&mut steps, 5), format!("synced {all}"));
+    steps.persisted(5, 10);
+    let expected = format!("synced {}", steps.log_len);
+    assert_eq!(says(&mut steps, 6), expected);
+}
+
+#[test]
+fn what_a_step_says_holds_for_each_file_that_may_get_it() {
+    let mut steps = Steps::new(1000, 0);
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 70], vec![]) else {
+        panic!("a copy")
+    };
+    assert_eq!(says(&mut steps, 1), "synced 70");
+    steps.persisted(step, 10);
+    assert_eq!(says(&mut steps, 2), "synced 70");
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 7000], vec![]) else {
+        panic!("a copy")
+    };
+    assert_eq!(says(&mut steps, 3), "synced 70");
+    steps.failed(step, NOW);
+    assert_eq!(says(&mut steps, 4), "synced 70");
+}
+
+/// A copy is on the disk before it is used, so its commit index says that what is before is.
+#[test]
+fn the_records_of_a_copy_say_where_they_are() {
+    let mut tail = vec![];
+    file::write_step(None, Some((1, None)), &[entry(1)], Some(1), &mut tail);
+    let text = String::from_utf8_lossy(&tail);
+    let last = text.rfind("OVSDB CLUSTER").expect("a record");
+    assert!(text.contains("\"comment\":\"synced 0\",\"term\":1"), "{text}");
+    assert!(text.contains(&format!("\"comment\":\"synced {last}\",\"commit_index\":1")), "{text}");
+}

@@ -7,7 +7,8 @@ use super::Problem;
 use crate::clustered::raft_log::{
     Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, Effect, RaftLog, SnapshotPlace,
 };
-use crate::clustered::{Header, Record, Servers, State};
+use crate::clustered::{Header, Kind, Record, Servers, State};
+use crate::record::Synced;
 
 /// A file, as far as it has been read.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct File {
     pub(super) remotes: Vec<String>,
     pub(super) snapshot: Option<SnapshotPlace>,
     pub(super) log: RaftLog,
+    /// The last record that is no entry says how much was on the disk.
+    pub(super) tells_synced: bool,
 }
 
 impl File {
@@ -38,7 +41,16 @@ impl File {
             term,
             data: place(snapshot.data, snapshot.eid),
         });
-        Self { server_id, local_address, name, cluster_id, remotes, snapshot, log }
+        Self {
+            server_id,
+            local_address,
+            name,
+            cluster_id,
+            remotes,
+            snapshot,
+            log,
+            tells_synced: false,
+        }
     }
 
     pub(super) fn record(
@@ -47,6 +59,10 @@ impl File {
         record: Record<'_>,
         place: Option<DataPlace>,
     ) -> Result<Effect, Problem> {
+        if !matches!(record.kind, Kind::Entry(_)) {
+            let comment = record.comment.as_deref().map(str::as_bytes);
+            self.tells_synced = comment.is_some_and(|comment| Synced::of(comment).is_some());
+        }
         let taken = self.log.record(number, record, place);
         taken.map_err(|why| self.wrap(number, Error::ovsdb(why)))
     }

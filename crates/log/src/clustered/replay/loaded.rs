@@ -60,13 +60,14 @@ pub struct Loaded {
 pub enum Tail {
     /// Nothing.
     None,
-    /// A bad record that no good one follows: what a crash leaves of the last write.
+    /// A bad record, and none behind it that shows that it was on the disk once: what a crash leaves
+    /// of what was being written.
     Torn {
         /// What is wrong with it, in the words of the reference.
         warning: String,
     },
-    /// A bad record with good ones behind it: the server has forgotten what it had promised to
-    /// keep.
+    /// A bad record with good ones behind it, by which it is no hole in what was being written: the
+    /// server has forgotten what it had promised to keep.
     Damaged {
         /// What is wrong with it, in the words of the reference.
         warning: String,
