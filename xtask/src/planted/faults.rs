@@ -200,10 +200,9 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "request-never-asked-again",
         places: &[Place {
             file: "crates/server/src/clusters/forwards.rs",
-            good: "        for forward in self.by_number.values_mut() {
-            forward.state = State::New;",
-            bad: "        for forward in self.by_number.values_mut() {
-            forward.state = if PLANTED { State::Asked } else { State::New };",
+            good: "            let before = std::mem::replace(&mut forward.state, State::New);",
+            bad: "            let next = if PLANTED { State::Asked } else { State::New };
+            let before = std::mem::replace(&mut forward.state, next);",
         }],
         test: SERVERS,
         found_by: "liveness",

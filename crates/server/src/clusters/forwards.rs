@@ -242,8 +242,8 @@ impl Forwards {
     /// Who leads has changed: all are asked again.
     pub(crate) fn ask_again(&mut self) {
         for forward in self.by_number.values_mut() {
-            if let State::Entry(at, Some(reply)) = std::mem::replace(&mut forward.state, State::New)
-            {
+            let before = std::mem::replace(&mut forward.state, State::New);
+            if let State::Entry(at, Some(reply)) = before {
                 forward.known = Some((at, reply));
             }
         }
