@@ -16,10 +16,10 @@ pub(crate) type Texts = Vec<(Position, Range<usize>)>;
 /// One step's records: term and vote first, then entries, then the commit index, so that each
 /// beginning of it is a file that makes sense. Answers where in `out` texts are.
 ///
-/// Each record but entries, which are the same on all servers, says how many bytes behind the file's
-/// first record are known to be on the disk, for who finds some of them after a power failure. `synced` is that
-/// of the file that the step is appended to. `None`: it goes with a new file, and is on the disk as far
-/// as it is written before that is used.
+/// Each record but entries, which are the same on all servers, says how many bytes behind the
+/// file's first record are known to be on the disk, for who finds some of them after a power
+/// failure. `synced` is that of the file that the step is appended to. `None`: it goes with a new
+/// file, and all that is before a record is on the disk before that file is used.
 pub(crate) fn write_step(
     synced: Option<u64>,
     vote: Option<(u64, Option<Uuid>)>,

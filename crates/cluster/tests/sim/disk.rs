@@ -183,8 +183,8 @@ impl Disk {
         copy
     }
 
-    /// The file with a record that cannot be read, but is there, and good ones behind it; `None` if it has
-    /// too few.
+    /// The file with a record that cannot be read, but is there, and good ones behind it; `None`
+    /// if it has too few.
     pub fn damaged(mut self, rng: &mut Rng) -> Option<Self> {
         let ends = ends(&self.records);
         let bad = rng.below(ends.len().checked_sub(1)?.try_into().ok().filter(|n| *n > 0)?);

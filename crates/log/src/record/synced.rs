@@ -1,8 +1,8 @@
 //! What a record says of how much of its file was on the disk when the record was made.
 
-/// The comment of a record whose writer says how much of its file it knew to be on the disk by then:
-/// `synced N`, N being the bytes behind the file's first record. Whoever else reads the file takes
-/// it for a remark.
+/// The comment of a record whose writer says how much of its file it knew to be on the disk by
+/// then: `synced N`, N being the bytes behind the file's first record. Whoever else reads the file
+/// takes it for a remark.
 ///
 /// A power failure may keep a later part of what was not synced and lose an earlier one. That lacks
 /// nothing that was promised as long as no record says that it was on the disk

@@ -58,8 +58,8 @@ impl Appended {
         self.file.len()
     }
 
-    /// Reads the file without what stands in a range, however it is read: where it is cut, and where the first
-    /// good record is if that is damage.
+    /// Reads the file without what stands in a range, however it is read: where it is cut, and
+    /// where the first good record is if that is damage.
     fn read_without(&self, hole: std::ops::Range<usize>, filler: u8) -> (usize, Option<usize>) {
         let mut file = self.file.clone();
         file[hole.clone()].fill(filler);
