@@ -107,24 +107,16 @@ impl Member {
                 false => self.answer_join(link, false, "in progress"),
             };
         }
+        let member = replaces.filter(|before| self.servers.contains_key(before));
+        match member.map_or(Life::None, |member| self.life_of(member)) {
+            Life::None => {}
+            Life::Unknown => return self.answer_join(link, false, "in progress"),
+            Life::Certain => return self.refuse_twin(link, from, &address),
+        }
         if let Some(before) = replaces.and_then(|before| self.replaced_at(&address, before)) {
+            // It asks again when that is done.
             let server = self.named(from, &address);
-            match self.life_of(before) {
-                // It asks again when that is done.
-                Life::None => {
-                    self.remove_unasked(before, &format!("{server} does not have what it promised"))
-                }
-                Life::Unknown => {}
-                Life::Certain => {
-                    let running = "the server that this one was is running";
-                    let text = format!(
-                        "{server} joins in place of server {}: {running}",
-                        self.nickname(before)
-                    );
-                    self.log_limited("twin", Level::Warning, text);
-                    return self.answer_join(link, false, running);
-                }
-            }
+            self.remove_unasked(before, &format!("{server} does not have what it had promised"));
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);
@@ -154,9 +146,19 @@ impl Member {
         }
     }
 
+    /// A server joins that has a file of one that runs: an older copy of it, or another member's.
+    fn refuse_twin(&mut self, link: LinkId, from: Uuid, address: &str) {
+        let (server, why) = (self.named(from, address), "the server that this one was is running");
+        self.log_limited("twin", Level::Warning, format!("{server} does not join: {why}"));
+        self.answer_join(link, false, why);
+    }
+
     /// Whether a member lives in whose place another server wants to be: two processes may have been started with
     /// files of one server, and the one that runs is not to go. Who lives is heard of within half an election timer.
     fn life_of(&mut self, member: Uuid) -> Life {
+        if member == self.id() {
+            return Life::Certain;
+        }
         if !self.peers.is_connected(member) {
             return Life::None;
         }
@@ -175,7 +177,7 @@ impl Member {
     fn replaced_at(&self, address: &str, before: Uuid) -> Option<Uuid> {
         let is_there = |id: &Uuid| self.servers.get(id).is_some_and(|at| at == address);
         if is_there(&before) {
-            return Some(before).filter(|before| *before != self.id());
+            return Some(before);
         }
         // Long enough for a member that is started anew, and for a new leader to hear all.
         let since_us = self.now_us.saturating_sub(JOIN_SILENCE_US);

@@ -231,6 +231,12 @@ fn who_lives_is_not_removed_for_a_process_that_has_a_copy_of_its_file() {
     let says = |text: &str| bench.logs.iter().any(|(_, line)| line.contains(text));
     assert!(says("the server that this one was is running"), "{:?}", bench.logs);
     assert!(!bench.member.servers().contains_key(&server(9)));
+    // Nor does a copy of the leader's file become one more member, at an address of its own.
+    let join_beside = Frame::Join { address: address(7), replaces: Some(server(1)) };
+    let beside = bench.greet(server(10), Lane::Control);
+    bench.frame(beside, &join_beside);
+    bench.pass(100);
+    assert!(!bench.member.joins.by_id.contains_key(&server(10)));
     // It stands still: that may be the end of a machine.
     for _ in 0..2 {
         asks(&mut bench, &[link2]);
