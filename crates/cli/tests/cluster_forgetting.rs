@@ -275,6 +275,55 @@ fn a_server_alone_with_a_bad_record_is_not_started() {
     assert_eq!(std::fs::read(&file).expect("a file"), bytes);
 }
 
+/// The power went while two entries were written, and a block of the first one is missing: nobody was
+/// told of either.
+#[test]
+fn a_server_alone_with_a_hole_in_its_last_write_is_started() {
+    let Some(mut alone) = Group::packaged_of(1, SCHEMA) else { return };
+    (0..5).for_each(|n| alone.insert(0, &format!("row {n}")));
+    alone.stop(0);
+    let file = alone.scratch.path(&alone.file(0));
+    let good = std::fs::read(&file).expect("a file");
+    let words = b"OVSDB CLUSTER ";
+    let log = 1 + good[1..].windows(words.len()).position(|word| word == words).expect("a log");
+    let text = String::from_utf8_lossy(&good);
+    let number = |name: &str| {
+        let digits = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+        let key = format!("\"{name}\":");
+        text.split(&key).skip(1).filter_map(digits).max().unwrap_or(0_u64)
+    };
+    let (index, term) = (number("index"), number("term"));
+    // A space in front of the newline is the mark of Weir.
+    let entry = |index: u64| {
+        let eid = format!("55555555-5555-4555-8555-{index:012}");
+        let head = format!("\"term\":{term},\"index\":{index},\"eid\":\"{eid}\"");
+        clustered_record(&format!("{{{head},\"data\":[null,{{\"_date\":1}}]}} "))
+    };
+    let written = |synced: usize| {
+        let mut lost = entry(index + 1);
+        lost[100..].fill(0);
+        let head = format!("\"comment\":\"synced {synced}\"");
+        let commit = clustered_record(&format!("{{{head},\"commit_index\":{index}}}"));
+        [good.clone(), lost, entry(index + 2), commit].concat()
+    };
+
+    // What was on the disk once is damage.
+    std::fs::write(&file, written(good.len() - log + 1)).expect("room");
+    let control = format!("--unixctl={}", alone.scratch.text("other.ctl"));
+    let server = alone.scratch.link("ovsdb-server");
+    let refused = alone.scratch.run(server, &["--no-chdir", &control, &alone.file(0)]);
+    assert!(!refused.status.success(), "{}", err(&refused));
+
+    std::fs::write(&file, written(good.len() - log)).expect("room");
+    alone.start(0, Program::Weir);
+    alone.settle(&[0]);
+    alone.insert(0, "late");
+    assert_eq!(alone.names(0).len(), 6);
+    assert!(alone.log(0).contains("cannot be read and is cut off"), "{}", alone.log(0));
+    alone.stop(0);
+    alone.check_files();
+}
+
 /// Two of three machines are gone for good.
 #[test]
 fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
