@@ -201,7 +201,7 @@ fn told_of_second_attempt(results: &Value, outcome: &Value) -> (Value, Vec<Strin
 
 /// What was sent first may wait somewhere, and come when the second attempt has failed.
 #[test]
-fn a_second_attempt_that_changes_nothing_is_answered_when_the_first_one_is_never_to_be() {
+fn a_second_attempt_is_answered_when_the_first_one_is_never_to_be() {
     let failed = json!([{"error": "timed out", "details": ""}]);
     let (unchanged, made) = (json!([{"count": 0}]), json!([{"uuid": ["uuid", B]}]));
     let asks_twice = ["weir_transact", "weir_outcome"];
@@ -217,5 +217,8 @@ fn a_second_attempt_that_changes_nothing_is_answered_when_the_first_one_is_never
     }
     let (told, methods) = told_of_second_attempt(&made, &json!("committed"));
     assert_eq!(told["result"], made);
-    assert_eq!(methods, ["weir_transact"]);
+    assert_eq!(methods, asks_twice);
+    // An update to the value that is there changes nothing either, and does not say so.
+    let (told, _) = told_of_second_attempt(&json!([{"count": 1}]), &json!("not committed"));
+    assert_eq!(told["result"], json!([{"count": 1}]));
 }

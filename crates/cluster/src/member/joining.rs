@@ -56,7 +56,7 @@ const REMOTES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     pub(crate) by_id: BTreeMap<Uuid, Join>,
-    /// Members in whose place others want to be, and since when it is looked whether they live, monotonic.
+    /// Members that others say they were, and since when it is looked whether they live, monotonic.
     doubted: BTreeMap<Uuid, u64>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Joins {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     None,
-    /// It will be known within half an election timer.
+    /// It will be known within an election timer.
     Unknown,
     Certain,
 }
@@ -153,22 +153,26 @@ impl Member {
         self.answer_join(link, false, why);
     }
 
-    /// Whether a member lives in whose place another server wants to be: two processes may have been started with
-    /// files of one server, and the one that runs is not to go. Who lives is heard of within half an election timer.
+    /// Whether a member lives that another server says it was: two processes may have been started with files of one
+    /// server, and the one that runs is not to go. Who lives is heard of within half an election timer; who has no
+    /// connection may be about to start.
     fn life_of(&mut self, member: Uuid) -> Life {
         if member == self.id() {
             return Life::Certain;
         }
-        if !self.peers.is_connected(member) {
-            return Life::None;
-        }
-        let (now_us, patience_us) = (self.now_us, self.election_timer * 1000 / 2);
-        let asked_us = self.joins.doubted.entry(member).or_insert(now_us);
-        if self.silence.heard_us(member).is_some_and(|heard_us| heard_us > *asked_us) {
-            *asked_us = now_us;
-            return Life::Certain;
-        }
-        if now_us < *asked_us + patience_us { Life::Unknown } else { Life::None }
+        let (now_us, timer_us) = (self.now_us, self.election_timer * 1000);
+        let heard_us = self.silence.heard_us(member);
+        let until_us = if self.peers.is_connected(member) {
+            let asked_us = self.joins.doubted.entry(member).or_insert(now_us);
+            if heard_us.is_some_and(|heard_us| heard_us > *asked_us) {
+                *asked_us = now_us;
+                return Life::Certain;
+            }
+            *asked_us + timer_us / 2
+        } else {
+            heard_us.map_or(0, |heard_us| heard_us + timer_us)
+        };
+        if now_us < until_us { Life::Unknown } else { Life::None }
     }
 
     /// The member in whose place a server joins that has forgotten what it promised as `before`: that one, or
@@ -380,6 +384,7 @@ impl Member {
             return;
         }
         self.forget_removals();
+        self.joins.doubted.clear();
         let joins: Vec<Uuid> = self.joins.by_id.keys().copied().collect();
         if joins.is_empty() {
             return;

@@ -63,7 +63,7 @@ impl Member {
     }
 
     /// Connections are closed of who does not say who he is, and of strangers that say nothing more: there is room for
-    /// so many, and members need it, and who joins, who asks once a second.
+    /// so many, and members need it, and who joins, who asks once a second. When others were heard is forgotten.
     pub(super) fn end_idle_links(&mut self) {
         if self.now_us < self.idle_links_us {
             return;
@@ -84,7 +84,10 @@ impl Member {
         let idle: Vec<LinkId> = idle.map(|(id, _)| id).collect();
         for id in idle {
             let link = self.peers.drop(self.now_us, id).expect("it has just been listed");
-            let text = format!("{}: connection dropped (nothing is said there)", link.name);
+            let text = format!(
+                "{}: connection dropped (of no member, and nothing was heard there)",
+                link.name
+            );
             self.log_limited("idle_link", Level::Info, text);
             self.link_gone(&link);
         }

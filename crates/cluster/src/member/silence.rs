@@ -50,7 +50,7 @@ impl Silence {
         self.heard.insert(peer, Heard { counted_us: self.counted_us, at_us: now_us });
     }
 
-    /// Nothing is remembered of others.
+    /// Forgets when peers were heard who are not wanted any more.
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&Uuid) -> bool) {
         self.heard.retain(|peer, _| is_wanted(peer));
     }

@@ -7,8 +7,7 @@ use weir_wire::Message;
 
 use super::decode::Said;
 use super::{Malformed, probes};
-use crate::ids::PLACE_MAX;
-use crate::ids::Position;
+use crate::ids::{PLACE_MAX, Position};
 
 /// Longest greeting taken, in bytes. The reference's server may say all it has in its first
 /// message, so a longer one is that of such a server only if it begins like one.

@@ -199,6 +199,7 @@ impl DatabaseFile {
             self.file.set_len(self.valid_len)?;
             self.torn = false;
             self.room.forget();
+            self.ask_for_room();
         }
         self.file.write_all_at(records, self.valid_len)?;
         if sync {

@@ -151,9 +151,7 @@ impl Part {
         };
         self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
     }
-}
 
-impl Part {
     /// Another member asks for something, as the leader that this one is. What it has asked for before on a connection
     /// that has ended keeps its place.
     pub(crate) fn has_arrived(&mut self, from: Uuid, request: Request) {

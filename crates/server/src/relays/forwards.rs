@@ -36,7 +36,7 @@ pub(crate) struct Forward {
     pub(crate) since: Option<Uuid>,
     /// The request has been sent before, on a connection that has ended.
     pub(crate) was_sent: bool,
-    /// The source has answered what was sent again, which has changed nothing: it is asked what has come of the id.
+    /// The source has answered what was sent again: it is asked what has come of the id.
     pub(crate) answer: Option<Vec<u8>>,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
@@ -180,9 +180,10 @@ impl Forwards {
             }
         }
         lost.reverse();
-        // Who is asked next may not have what these changed, and would not say so.
-        let answered = self.early.extract_if(.., |early| !early.trigger.is_conversion());
-        answered.map(|early| early.trigger).chain(lost).collect()
+        // Another server may say something else.
+        self.waiting.values_mut().for_each(|forward| forward.answer = None);
+        // Nor need it have what these changed, and it would not say so.
+        self.early.drain(..).map(|early| early.trigger).chain(lost).collect()
     }
 
     /// A session has left: what waits for the source is not sent. That is returned.

@@ -26,8 +26,8 @@ enum Answer {
     Canceled,
     /// A transaction that its client has no locks for has not been made before.
     NotMade,
-    /// A transaction that was sent before has this result, and has changed nothing. What was sent before may come yet,
-    /// and change something: the source is asked what has come of the id, and promises that nothing will.
+    /// A transaction that was sent before has this result. If that has changed nothing, what was sent before may come
+    /// yet, and change something: the source is asked what has come of the id, and promises that nothing will.
     Again(Vec<u8>),
     /// Nobody can say whether it was committed, or what it returned.
     Unknown,
@@ -234,6 +234,10 @@ impl Server {
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
+            Answer::NotMade if forward.is_canceled => {
+                let Self { shell, sessions, databases, .. } = self;
+                databases.cancel(shell, sessions, forward.trigger);
+            }
             Answer::NotMade => {
                 let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(forward);
@@ -320,18 +324,22 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     if !is_chosen && is_null || (forward.was_sent || !is_chosen) && is_unknown {
         return Some(Answer::Unknown);
     }
-    if forward.was_sent && !is_null && !has_changed(results) {
+    if forward.was_sent && !is_null {
         return Some(Answer::Again(result.to_vec()));
     }
     Some(Answer::Reply(state_of(text), results.as_bytes().to_vec()))
 }
 
-/// The answer to a transaction that was sent more than once and has changed nothing, by what has come of its id.
+/// The answer to a transaction that was sent more than once, by what has come of its id.
 fn answer_by(forward: &Forward, outcome: &[u8]) -> Option<Answer> {
     let text = weir_json::validate(forward.answer.as_deref()?).ok()?;
     let results = member(text, "results")?;
-    // If something was committed, its results are lost.
-    let is_true = outcome == b"\"not committed\"";
+    let is_true = match outcome {
+        b"\"not committed\"" => true,
+        // If these are not the results of what is committed, those of an earlier attempt are lost.
+        b"\"committed\"" => has_changed(results),
+        _ => false,
+    };
     is_true.then(|| Answer::Reply(state_of(text), results.as_bytes().to_vec()))
 }
 
