@@ -64,7 +64,7 @@ pub(crate) struct Joins {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     None,
-    /// It will be known within an election timer.
+    /// Whether the member lives will be known within an election timer.
     Unknown,
     Certain,
 }

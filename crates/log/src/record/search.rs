@@ -11,7 +11,8 @@
 //! - and one does say something, or the last one before the bad one did that is no entry: the mark
 //!   is older than what is said.
 //!
-//! That asks each record by itself, whatever was written together: of that any part may be missing.
+//! Each record is judged by itself, and not with what was written together with it, of which any part
+//! may be missing.
 
 use sha1::{Digest, Sha1};
 

@@ -234,10 +234,6 @@ impl Server {
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
-            Answer::NotMade if forward.is_canceled => {
-                let Self { shell, sessions, databases, .. } = self;
-                databases.cancel(shell, sessions, forward.trigger);
-            }
             Answer::NotMade => {
                 let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(forward);
@@ -316,7 +312,7 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     let is_null = results.kind() == weir_json::Kind::Null;
     let error = results.elements().and_then(|mut results| error_in(results.next()?));
     if forward.fence == Fence::Judged && error.as_deref() == Some("not owner") {
-        return Some(Answer::NotMade);
+        return Some(if forward.is_canceled { Answer::Canceled } else { Answer::NotMade });
     }
     // Nothing has run now, but may have before: at an earlier attempt from here, or from a source that lost
     // its own, or its leader. Who has chosen the id himself knows what the answer to his only attempt means.
