@@ -53,7 +53,7 @@ impl Content {
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
+    /// The entry's term and index.
     pub at: Position,
     /// What it says.
     pub content: Content,
@@ -83,7 +83,7 @@ pub enum Held {
 /// An entry as a file's log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Its place in the log.
+    /// The entry's term and index.
     pub at: Position,
     /// What it says.
     pub held: Held,

@@ -38,7 +38,7 @@ pub(crate) struct Link {
     pub(crate) peer: Option<Uuid>,
     /// Where we mean to reach it, or what logs call it.
     pub(crate) name: String,
-    /// It is open.
+    /// The connection is open.
     pub(crate) is_up: bool,
     /// The other end has greeted as a member of this kind.
     pub(crate) is_ours: bool,

@@ -590,7 +590,7 @@ fn refused() -> Vec<(Vec<String>, String)> {
     cases.into_iter().map(owned).collect()
 }
 
-/// Its removal may never be committed. The reference gives it up.
+/// The server's removal may never be committed. The reference gives such a file up.
 #[test]
 fn a_server_whose_removal_is_not_known_to_be_committed_is_a_member() {
     let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
@@ -600,7 +600,7 @@ fn a_server_whose_removal_is_not_known_to_be_committed_is_a_member() {
     }
 }
 
-/// It was stopped when it had got a snapshot, and was no member yet. The reference gives it up.
+/// The server was stopped when it had got a snapshot, and was no member yet. The reference gives such a file up.
 #[test]
 fn a_server_that_is_about_to_become_a_member_is_started_again() {
     let stranger = header(&format!(r#""{S2}":"unix:b""#), &format!("[{SCHEMA},{{}}]"));

@@ -163,7 +163,7 @@ pub enum Effect {
     Persist {
         /// Which database.
         db: DbId,
-        /// Its number, and what it follows.
+        /// The step's number, and what it follows.
         step: Step,
         /// Whole records.
         bytes: Bytes,

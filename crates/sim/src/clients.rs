@@ -57,11 +57,11 @@ enum Asked {
 /// A client.
 pub(crate) struct Client {
     pub(crate) number: usize,
-    /// It watches, and does nothing else.
+    /// The client watches, and does nothing else.
     pub(crate) watches: bool,
     /// What leads its dialogue, if it watches as a replica does.
     pub(crate) following: Option<Box<Following>>,
-    /// Its session: with which process.
+    /// The client's session: with which process.
     pub(crate) session: Option<Session>,
     asked: Option<(Asked, u64)>,
     requests: u64,

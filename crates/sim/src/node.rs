@@ -79,11 +79,11 @@ pub(crate) struct Node {
     pub(crate) copies: Vec<Copy>,
     /// Which server it is, as far as its operator knows.
     pub(crate) id: Option<Uuid>,
-    /// It has no file, or one that is of no use.
+    /// The server has no file, or one that is of no use.
     pub(crate) is_spare: bool,
-    /// It is to join, and has not.
+    /// The server is to join, and has not.
     pub(crate) is_joining: bool,
-    /// It was told to leave, or others to remove it.
+    /// The server was told to leave, or others to remove it.
     pub(crate) is_leaving: bool,
     /// Others have wanted to remove it since it was silent.
     pub(crate) was_silent: bool,

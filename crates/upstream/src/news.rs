@@ -64,9 +64,9 @@ impl Method {
 /// What a source says of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Its id; zero if the source has none.
+    /// The state's id; zero if the source has none.
     pub id: Uuid,
-    /// Its index, if that is said with the rows.
+    /// The state's index, if that is said with the rows.
     pub index: Option<u64>,
 }
 

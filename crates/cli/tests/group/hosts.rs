@@ -12,7 +12,7 @@ use crate::support::err;
 /// Who holds a namespace, with a disk in a folder that only this host sees there.
 const HOLD: &str = r#"mount -t tmpfs -o size="$1" tmpfs "$2" && echo ready && exec sleep 100000"#;
 
-/// The same without a disk: the bridge's.
+/// What the namespace of the bridge, which has no disk, is held open by.
 const HOLD_BRIDGE: &str = "echo ready && exec sleep 100000";
 
 /// An address of the link layer that nobody has: the bridge tells everybody, and nobody listens.

@@ -73,11 +73,11 @@ pub(crate) struct Ready {
 pub(crate) struct Progress {
     /// The next entry that it is sent.
     pub(crate) next_index: u64,
-    /// It has all up to this one.
+    /// The member has all entries up to this one.
     pub(crate) match_index: u64,
     /// The member knows that entries up to this one are committed.
     pub(crate) committed: u64,
-    /// It is sent a snapshot.
+    /// The member is being sent a snapshot.
     pub(crate) is_in_snapshot: bool,
 }
 

@@ -34,10 +34,10 @@ pub struct Mark {
 #[derive(Debug)]
 pub(crate) struct Store {
     mark: Mark,
-    /// Those who vote according to the snapshot.
+    /// The members that vote according to the snapshot.
     voters: ConfState,
     hard: HardState,
-    /// Those who voted when the file was opened.
+    /// The members that voted when the file was opened.
     first_voters: ConfState,
     /// What follows the snapshot, up to the last entry whose text has left memory.
     older: Older,

@@ -10,11 +10,11 @@ pub enum TimerRefused {
     NotLeader,
     /// A change is under way.
     Pending,
-    /// It is that already.
+    /// The timer has that value already.
     Current,
-    /// It is out of bounds.
+    /// The value is out of bounds.
     Range,
-    /// It may double at once, and no more.
+    /// A timer may double at once, and no more.
     Factor,
 }
 

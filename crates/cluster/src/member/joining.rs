@@ -16,9 +16,9 @@ use crate::wire::{Frame, Lane};
 /// How far a server is that is being taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It is sent what it does not have.
+    /// The joiner is sent what it does not have.
     Catchup,
-    /// It has everything; another change of the members is under way.
+    /// The joiner has everything; another change of the members is under way.
     CaughtUp,
     /// The entry that makes it a member is on its way.
     Committing,

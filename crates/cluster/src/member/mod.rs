@@ -66,7 +66,7 @@ pub struct Opened {
     pub replaces: Option<Uuid>,
     /// The last entry in the file's snapshot; zeros if there is none.
     pub snapshot: Position,
-    /// Its id.
+    /// The id of the last entry in the file's snapshot.
     pub snapshot_eid: Uuid,
     /// The servers after the snapshot.
     pub snapshot_servers: Servers,
@@ -152,11 +152,11 @@ impl Opened {
 /// What part a member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It decides what comes next.
+    /// The member decides what comes next.
     Leader,
-    /// It asks for votes.
+    /// The member asks for votes.
     Candidate,
-    /// It does what a leader says.
+    /// The member does what a leader says.
     Follower,
 }
 
@@ -167,13 +167,13 @@ pub struct NotLeader;
 /// How far a server is in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Membership {
-    /// It asks to be taken in.
+    /// The server asks to be taken in.
     Joining,
     Member,
-    /// It asks to be let go.
+    /// The server asks to be let go.
     Leaving,
     Left,
-    /// It does not have what it has promised to keep.
+    /// The server does not have what it has promised to keep.
     Forgotten,
 }
 

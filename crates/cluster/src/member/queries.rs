@@ -11,7 +11,7 @@ use crate::ids::Position;
 pub enum Found {
     /// The entry is at this place, committed or not.
     Yes(Position),
-    /// It is not, nor will be from an earlier leader.
+    /// The log does not have the entry, nor will it get it from an earlier leader.
     No,
     /// The log does not reach back to when it might have been proposed.
     Unknown,

@@ -75,7 +75,7 @@ pub(crate) enum Frame {
     },
     /// What has come of that.
     JoinReply {
-        /// It is a member.
+        /// The server that asked is a member.
         success: bool,
         /// Why not, or not yet.
         comment: String,
@@ -91,7 +91,7 @@ pub(crate) enum Frame {
     RemoveReply {
         /// Which.
         server: Uuid,
-        /// It is no member any more.
+        /// The server is no member any more.
         success: bool,
         /// Why not.
         comment: String,

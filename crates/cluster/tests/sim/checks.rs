@@ -25,7 +25,7 @@ pub struct Counts {
     pub elections: u64,
     /// Snapshots of other members that were installed.
     pub snapshots: u64,
-    /// Those that could not take the file's place.
+    /// Snapshots of other members that could not take the file's place.
     pub lost_snapshots: u64,
     /// Failed fdatasync(2)s.
     pub suspect: u64,

@@ -18,7 +18,7 @@ impl Changes {
         self.rows.push((table, row.uuid(), RowDelta::Delete(row)));
     }
 
-    /// Those of one row come one after the other.
+    /// Notes the change of a column. The changes of one row have to come one after the other.
     pub(super) fn modify(&mut self, table: TableId, uuid: Uuid, column: ColumnId, change: Change) {
         let delta = ColumnDelta { column, change };
         match self.rows.last_mut() {

@@ -11,7 +11,7 @@ const PAUSE_US: u64 = 5_000_000;
 /// A database that was served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Again {
-    /// Its name.
+    /// The name of the database.
     pub(crate) db: String,
     /// Where others of its cluster were, besides those that its file names.
     pub(crate) remotes: Vec<String>,

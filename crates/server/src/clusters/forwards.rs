@@ -18,9 +18,9 @@ pub(crate) enum State {
     Asked,
     /// The entry of its id is on its way, at this place, with this reply if it is known.
     Entry(Position, Option<Vec<u8>>),
-    /// It changes nothing, as of an entry.
+    /// The request changes nothing, as of an entry.
     Empty(Position, Vec<u8>),
-    /// It waits, as of an entry.
+    /// The request waits, as of an entry.
     Waits(Position),
 }
 
@@ -52,7 +52,7 @@ impl Forward {
         }
     }
 
-    /// Its entry takes effect at this place: the request, with its reply if that is known.
+    /// What is left of a request whose entry takes effect at this place: the request, with its reply if that is known.
     pub(crate) fn into_known(self, place: Position) -> (Trigger, Option<Vec<u8>>) {
         let known = match self.state {
             State::Entry(at, Some(reply)) => Some((at, reply)),
@@ -104,7 +104,7 @@ impl Forwards {
         self.get_mut(eid).filter(|forward| is_asked(forward) && forward.attempts == attempt + 1)
     }
 
-    /// It is decided, or runs here.
+    /// Takes a request out that is decided, or runs here.
     pub(crate) fn take(&mut self, eid: Uuid) -> Option<Forward> {
         let number = *self.by_eid.get(&eid)?;
         Some(self.take_number(number))
@@ -196,7 +196,7 @@ impl Forwards {
         &self.outbound
     }
 
-    /// Those that the leader is to be asked, in order.
+    /// The requests that the leader is to be asked, in order.
     pub(crate) fn new_ones(&self) -> Vec<i64> {
         let is_new = |(_, forward): &(&i64, &Forward)| matches!(forward.state, State::New);
         self.by_number.iter().filter(is_new).map(|(number, _)| *number).collect()

@@ -39,9 +39,9 @@ pub(crate) struct Request {
 pub(crate) enum Outcome {
     /// The request becomes the entry of its id, at this place; this is the reply.
     Entry(Position, Vec<u8>),
-    /// It changes nothing; this is the reply, as of an entry.
+    /// The request changes nothing; this is the reply, as of an entry.
     Empty(Position, Vec<u8>),
-    /// It waits, as of an entry.
+    /// The request waits, as of an entry.
     Waits(Position),
     /// The request has become the entry at this place before; the reply is not known here.
     Known(Position),

@@ -218,11 +218,11 @@ impl Part {
 /// Why a server is no member any more, or not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It has left, for good.
+    /// The member has left, for good.
     Left,
-    /// It does not have what it had promised to keep: it joins again.
+    /// The member does not have what it had promised to keep: it joins again.
     Forgot,
-    /// Its rows are not such that what is committed can take effect: whatever it goes on with is not what
+    /// What is committed cannot take effect on the member's rows: whatever it goes on with is not what
     /// others have.
     Unfit,
     /// The file takes nothing and has no rows to be written anew: who still joins has promised nothing, so it is
@@ -327,7 +327,7 @@ impl Clusters {
         self.links.contains_key(&link)
     }
 
-    /// Those whose file has grown enough to be written anew. Members take turns: how long each waits
+    /// The databases whose file has grown enough to be written anew. Members take turns: how long each waits
     /// follows from its id.
     pub(crate) fn due_for_copy(&self, now_us: u64) -> impl Iterator<Item = DbId> {
         let is_due = move |(db, part): (&DbId, &Part)| {

@@ -26,7 +26,7 @@ pub(crate) struct Receiving {
 
 /// How far it has come.
 pub(crate) enum Stage {
-    /// Its data comes.
+    /// The snapshot's data comes.
     Coming(ReceivedSnapshot),
     /// All is there, and on its way to the disk.
     Written,
@@ -44,7 +44,7 @@ pub(crate) enum Stage {
 pub(crate) type Base = Option<(Arc<Schema>, u64)>;
 
 impl Receiving {
-    /// It begins; the first bytes of the file.
+    /// Begins to receive a snapshot; the first bytes of its file.
     pub(crate) fn begin(
         header: &SnapshotHeader<'_>,
         (last, eid): (Position, Uuid),

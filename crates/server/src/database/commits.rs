@@ -101,11 +101,11 @@ pub(super) struct Batch {
 /// What the next committed entry is to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is none of the batch's places.
+    /// The entry is at none of the batch's places.
     Foreign,
-    /// It is the batch's, which goes on.
+    /// The entry is the batch's, which goes on.
     Own,
-    /// It is the batch's last one.
+    /// The entry is the batch's last one.
     Whole,
 }
 

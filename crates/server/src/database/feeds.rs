@@ -64,14 +64,14 @@ impl Feeds {
         self.all.remove(&key);
     }
 
-    /// Those of a session, or all.
+    /// The feeds of a session, or all.
     fn of(&self, session: Option<SessionId>) -> impl Iterator<Item = (&FeedKey, &Feeding)> {
         let from = (session.unwrap_or(SessionId(0)), MonitorKey(0));
         let to = (session.unwrap_or(SessionId(u64::MAX)), MonitorKey(u64::MAX));
         self.all.range(from..=to)
     }
 
-    /// Those of a session, or of all, that have not been told what is before a place, in the order of
+    /// The feeds of a session, or of all, that have not been told what is before a place, in the order of
     /// their turns.
     fn in_turn(&self, session: Option<SessionId>, end: Place) -> Vec<FeedKey> {
         let behind = self.of(session).filter(|(_, feeding)| feeding.is_behind(end));

@@ -31,11 +31,11 @@ const CHOSEN_MAX: usize = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Committed,
-    /// It has been promised that the transaction will never be.
+    /// A client has been promised that the transaction will never be.
     Never,
-    /// It has run, and is not decided.
+    /// The transaction has run, and is not decided.
     UnderWay,
-    /// It has not been committed.
+    /// The transaction has not been committed.
     Open,
     /// The state that the client knew is older than what is remembered.
     Unknown,

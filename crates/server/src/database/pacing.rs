@@ -237,7 +237,7 @@ impl Databases {
         self.open(id).watch.has_queue = true;
     }
 
-    /// Those who wait have their turns, in order.
+    /// Notes that whoever waits to be told has his turn now.
     pub(crate) fn begin_turns(&mut self, id: DbId) {
         self.open(id).watch.has_queue = false;
     }

@@ -93,7 +93,7 @@ pub(crate) struct Waiting {
     /// Who is woken when, in µs.
     alarms: BTreeSet<(u64, Place)>,
     sessions: BTreeMap<SessionId, OfSession>,
-    /// Those of sessions that have left, to be taken out in steps.
+    /// The waits of sessions that have left, to be taken out in steps.
     gone: Vec<BTreeSet<(Vec<u8>, Place)>>,
     /// How many of these are still among the others.
     gone_len: usize,

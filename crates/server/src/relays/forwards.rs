@@ -21,8 +21,8 @@ pub(crate) enum Fence {
     None,
     /// The transaction asserts locks, which end with the connection: it is not sent again.
     Locks,
-    /// Its client has chosen its id, and does not have the locks (any more): the source is asked whether it has been
-    /// made before, and cannot make it.
+    /// The client has chosen the transaction's id, and does not have the locks (any more): the source is asked
+    /// whether the transaction has been made before, and cannot make it.
     Judged,
     /// The source has said that it has not been made.
     NotMade,
@@ -41,7 +41,7 @@ pub(crate) struct Forward {
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
     pub(crate) fence: Fence,
-    /// Its client has taken it back, which the source has been told.
+    /// The client has taken the request back, which the source has been told.
     pub(crate) is_canceled: bool,
     /// Bytes that are kept for its session while it waits for the source.
     pub(crate) kept_bytes: usize,

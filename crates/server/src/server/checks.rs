@@ -28,7 +28,7 @@ const CANCELED_MAX: usize = 16;
 #[derive(Default)]
 pub(super) struct Checks {
     out: BTreeMap<WorkId, Check>,
-    /// Those whose conditions are being parsed.
+    /// The messages whose conditions are being parsed.
     preparing: BTreeMap<WorkId, Preparing>,
     /// Of the message that a session's lane of a database begins with, which has come back; and how long
     /// that is.

@@ -51,7 +51,7 @@ pub(crate) fn unaffected_tables(old: &Schema, converted: &Converted) -> Vec<Opti
     old.tables.iter().map(target).collect()
 }
 
-/// Those of the unaffected tables whose columns are kept in files as before: their changes stay in
+/// The unaffected tables whose columns are kept in files as before: their changes stay in
 /// the change log.
 pub fn untouched_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {
     let new = converted.database.schema();

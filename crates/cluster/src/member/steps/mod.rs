@@ -25,7 +25,7 @@ struct Waiting {
     /// What the library calls it, and all that had nothing to write behind it.
     number: u64,
     what: What,
-    /// It could not be written.
+    /// The step could not be written.
     has_failed: bool,
     acknowledgements: Vec<(Uuid, Step)>,
 }
@@ -112,9 +112,9 @@ pub(super) struct Persisted {
     pub(super) number: u64,
     /// What leaves now.
     pub(super) acknowledgements: Vec<(Uuid, Step)>,
-    /// It put a snapshot of another member in the file's place.
+    /// The step put a snapshot of another member in the file's place.
     pub(super) has_installed: bool,
-    /// It put a copy in the file's place.
+    /// The step put a copy in the file's place.
     pub(super) has_finished: bool,
     /// The step is the first one that could be written since one failed.
     pub(super) has_recovered: bool,
@@ -137,7 +137,7 @@ pub(super) struct Failed {
 /// What has become of what the library wants to be written.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// It is on its way, or will be when the file takes it.
+    /// The step is on its way, or will be when the file takes it.
     Step(Option<Effect>),
     /// There is nothing to write, but what came before is not on the disk.
     Behind,

@@ -187,7 +187,7 @@ fn half_a_snapshot_is_let_go_where_the_file_takes_nothing() {
     assert!(!bench.member.snapshots.is_receiving());
 }
 
-/// Its file is from before it was server 3, and it was another one before that.
+/// The joiner's file is from before it was server 3, and it was another one before that.
 #[test]
 fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
     let mut bench = Bench::leader();

@@ -21,7 +21,7 @@ pub(super) struct Steps {
     last: u64,
     /// Why the last one that failed has failed.
     error: Option<String>,
-    /// Those that are not answered.
+    /// The steps that are not answered.
     waiting: VecDeque<(u64, State)>,
     /// An fdatasync(2) is under way.
     is_syncing: bool,

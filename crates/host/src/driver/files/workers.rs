@@ -107,7 +107,7 @@ struct Wishes {
     waiting: VecDeque<Task>,
     /// What rests in the middle.
     resting: Option<WorkId>,
-    /// Those with a lower number have their turns first.
+    /// Clients with a lower place have their turns first.
     place: u64,
     /// Since when the client has its turn.
     since: Option<Instant>,

@@ -36,7 +36,7 @@ pub(crate) const PEER_LINKS_MAX: usize = 256;
 /// All open links.
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
-    /// Those with something queued that nobody has tried to write.
+    /// The links with something queued that nobody has tried to write.
     dirty: BTreeSet<LinkId>,
     /// How many peers have connected so far, for the numbers of their links.
     accepted_ever: u64,

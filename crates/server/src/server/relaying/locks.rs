@@ -14,10 +14,10 @@ use crate::work::operations;
 pub(super) enum Locked {
     /// The transaction goes to the source, which judges.
     Goes,
-    /// Its client does not have them: this is the answer.
+    /// The transaction's client does not have the locks: this is the answer.
     Refused(Vec<u8>),
-    /// Its client does not have them; before the transaction came to say so it would wait for rows, or take longer
-    /// than a step may: it goes to a helper.
+    /// The client does not have the locks; before the transaction came to say so it would wait for rows, or take
+    /// longer than a step may: it goes to a helper.
     Aside,
     /// What it is to be answered can be said when the tables are settled.
     Waits,

@@ -45,7 +45,7 @@ pub(super) struct Place {
 pub(super) struct States<'a> {
     pub(super) since: Option<Uuid>,
     pub(super) low_water: Uuid,
-    /// Those whose notes are wanted.
+    /// The transactions whose notes are wanted.
     pub(super) unknown: &'a BTreeSet<Uuid>,
 }
 

@@ -27,13 +27,13 @@ const UNKNOWN: &str = "unknown transaction";
 /// Which changes are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Those behind the state of this id.
+    /// Only the transactions behind the state of this id.
     pub(crate) since: Option<Uuid>,
-    /// Those of this table.
+    /// Only the changes of this table.
     pub(crate) table: Option<TableId>,
-    /// Those of this row.
+    /// Only the changes of this row.
     pub(crate) row: Option<Uuid>,
-    /// So many, the newest.
+    /// At most so many of the changes, the newest.
     pub(crate) limit: usize,
 }
 
@@ -57,7 +57,7 @@ impl Wanted {
 pub struct Search {
     pub(crate) schema: Arc<Schema>,
     pub(crate) wanted: Wanted,
-    /// Those of the change log; only what is wanted, if `is_complete`.
+    /// What the change log has; only what is wanted, if `is_complete`.
     pub(crate) changes: Changes,
     /// The change log has all that happened behind the state that is asked for.
     pub(crate) is_complete: bool,
