@@ -631,6 +631,46 @@ fn a_member_that_has_not_joined_stays_and_goes_with_the_configuration() {
     assert!(!answer(&scratch, &["cluster/status", "Odd"]).0 && !listens());
 }
 
+/// The file to join with names another database than the cluster has, which the server has already.
+#[test]
+fn a_server_does_not_join_a_cluster_of_a_database_that_it_has() {
+    let scratch = Scratch::new();
+    scratch.write("odd.ovsschema", SCHEMA);
+    let addresses = group::free_ports(2).into_iter().map(|port| format!("tcp:127.0.0.1:{port}"));
+    let [first, second] = addresses.collect::<Vec<_>>().try_into().expect("two");
+    let tool = |args: &[&str]| {
+        let made = scratch.run(WEIR, &[&["tool"], args].concat());
+        assert!(made.status.success(), "{}", err(&made));
+    };
+    tool(&["create-cluster", "first.db", "odd.ovsschema", &first]);
+    tool(&["join-cluster", "second.db", "Other", &second, &first]);
+    tool(&["create", "own.db", "odd.ovsschema"]);
+    let start = |files: &[&str], control: &str| {
+        let mut command = scratch.command(scratch.link("ovsdb-server"));
+        command.args(files).arg(format!("--unixctl={control}"));
+        let log = format!("--log-file={}", scratch.text("second.log"));
+        let running = Running::start(command.args([&log, "-vfile:info", "-vconsole:off"]));
+        eventually("it answers", || listens(&scratch.path(control)));
+        running
+    };
+    let _first = start(&["first.db"], "first.ctl");
+    let second = start(&["own.db", "second.db"], "server.ctl");
+    let says = |text: &str| {
+        std::fs::read_to_string(scratch.path("second.log")).is_ok_and(|log| log.contains(text))
+    };
+    eventually("it says so", || says("Other: does not join a cluster of Odd"));
+    let databases = |names: &str| answer(&scratch, &["ovsdb-server/list-dbs"]).1 == names;
+    assert!(databases("Odd\n_Server\n"), "{:?}", answer(&scratch, &["ovsdb-server/list-dbs"]));
+    drop(second);
+    std::fs::remove_file(scratch.path("server.ctl")).expect("what the server has left");
+    // Alone it serves the cluster's database, under that one's name.
+    let _second = start(&["second.db"], "server.ctl");
+    eventually("it has joined", || databases("Odd\n_Server\n"));
+    assert!(says("name Other in header does not match name Odd in schema"));
+    let refused = answer(&scratch, &["ovsdb-server/add-db", &scratch.text("own.db")]);
+    assert!(!refused.0 && refused.1.contains("duplicate database name"), "{refused:?}");
+}
+
 #[test]
 fn clients_that_take_all_descriptors_do_not_keep_a_member_from_writing() {
     let scratch = Scratch::new();

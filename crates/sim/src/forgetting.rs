@@ -8,8 +8,11 @@
 use crate::plan::Fault;
 use crate::world::{Due, World};
 
-/// After so long without faults a server has heard all others, in microseconds.
-const HEARD_US: u64 = 3_000_000;
+/// A server that forgets is down for so long at most, in microseconds. Others may have another leader by then.
+const DOWN_US_MAX: usize = 2_000_000;
+
+/// After so long without faults a server that forgets has heard all others, in microseconds.
+const HEARD_US: u64 = DOWN_US_MAX as u64 + 3_000_000;
 
 /// Each server's file is copied so often, in microseconds.
 const COPY_US: u64 = 500_000;
@@ -74,7 +77,13 @@ impl World {
         self.note(n, "has a file that is not what it was");
         self.heal();
         self.careful_until_us = now_us + HEARD_US;
-        self.due(now_us + 50_000, n, Due::Start);
+        let down_us = if self.rng.chance(50) { 50_000 } else { self.rng.below(DOWN_US_MAX) as u64 };
+        self.due(now_us + down_us, n, Due::Start);
+        let leader = self.checks.leader().map(|(leader, _)| leader).filter(|leader| *leader != n);
+        if let Some(leader) = leader.filter(|_| self.rng.chance(50)) {
+            // Who leads when it comes back may have heard nothing of what it promised.
+            self.command(leader, "cluster/failure-test", &["transfer-leadership"]);
+        }
     }
 
     /// A copy that lacks something of what is there for good.

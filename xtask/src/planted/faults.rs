@@ -174,8 +174,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "wiped-voter",
         places: &[Place {
             file: "crates/cluster/src/member/promises.rs",
-            good: "promised.filter(|promised| *promised > own && !self.is_gone())",
-            bad: "promised.filter(|promised| !PLANTED && *promised > own && !self.is_gone())",
+            good: "!self.promises.has(*promised) && !self.is_gone();",
+            bad: "!PLANTED && !self.promises.has(*promised) && !self.is_gone();",
         }],
         test: "what_is_committed_stays_though_a_member_forgets",
         found_by: "leads in term",

@@ -29,6 +29,9 @@ pub(crate) const VOTE_REQUEST: u8 = 3;
 /// A step by which a leader is heard of when it has nothing else to say.
 pub(crate) const HEARTBEAT: u8 = 5;
 
+/// A step that answers a [`HEARTBEAT`].
+pub(crate) const HEARTBEAT_ANSWER: u8 = 6;
+
 /// A step that makes its receiver campaign at once.
 pub(crate) const TIMEOUT_NOW: u8 = 7;
 
@@ -48,7 +51,7 @@ const KINDS: [(u8, MessageType); 10] = [
     (VOTE_REQUEST, MessageType::MsgRequestVote),
     (VOTE_ANSWER, MessageType::MsgRequestVoteResponse),
     (HEARTBEAT, MessageType::MsgHeartbeat),
-    (6, MessageType::MsgHeartbeatResponse),
+    (HEARTBEAT_ANSWER, MessageType::MsgHeartbeatResponse),
     (TIMEOUT_NOW, MessageType::MsgTimeoutNow),
     (PRE_VOTE_REQUEST, MessageType::MsgRequestPreVote),
     (11, MessageType::MsgRequestPreVoteResponse),

@@ -10,8 +10,8 @@ mod store;
 
 pub(crate) use check::Odd;
 pub(crate) use messages::{
-    APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, PRE_VOTE_REQUEST, TIMEOUT_NOW, VOTE_ANSWER,
-    VOTE_REQUEST, VOTES,
+    APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, HEARTBEAT_ANSWER, PRE_VOTE_REQUEST, TIMEOUT_NOW,
+    VOTE_ANSWER, VOTE_REQUEST, VOTES,
 };
 pub(crate) use node::{Change, Node, Progress, Ready, Start};
 pub(crate) use store::Fetch;

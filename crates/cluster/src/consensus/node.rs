@@ -283,9 +283,10 @@ impl Node {
         self.draw();
     }
 
-    /// Asks for votes now, unless entries are on their way to the disk: the next tick tries again.
+    /// Asks for votes now, unless entries are on their way to the disk: the next tick tries again. Who is no voter
+    /// cannot lead, and would win where nobody votes.
     pub(crate) fn campaign(&mut self) {
-        if check::is_persisted(&self.raw.raft) {
+        if self.raw.raft.promotable() && check::is_persisted(&self.raw.raft) {
             let _ = self.raw.campaign();
             self.draw();
         }

@@ -4,7 +4,7 @@
 use weir_data::Uuid;
 
 use super::Member;
-use crate::consensus::{APPEND, COMMIT, VOTES};
+use crate::consensus::{APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT_ANSWER, VOTES};
 use crate::effect::{Effect, Level};
 use crate::wire::{Frame, Lane, Step};
 
@@ -126,7 +126,7 @@ impl Member {
     }
 
     /// Puts a step on its way.
-    pub(super) fn say(&mut self, to: Uuid, step: Step) {
+    pub(super) fn say(&mut self, to: Uuid, mut step: Step) {
         let has_entries = step.kind == APPEND && !step.entries.is_empty();
         if has_entries && self.crash_if(Failure::CrashBeforeAppend) {
             return;
@@ -136,6 +136,11 @@ impl Member {
         }
         let is_of_log = matches!(step.kind, APPEND | COMMIT);
         let lane = if is_of_log { Lane::Log } else { Lane::Control };
+        self.promises.made(&step);
+        if matches!(step.kind, APPEND_ANSWER | HEARTBEAT_ANSWER) {
+            // What a leader may count on is what a start finds in the file.
+            step.commit = step.commit.min(self.steps.commit_on_disk());
+        }
         if !self.peers.send(to, lane, &Frame::Step(step)) {
             self.node.unreachable(to);
         }

@@ -56,7 +56,8 @@ const REMOTES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     pub(crate) by_id: BTreeMap<Uuid, Join>,
-    /// Members that others say they were, and since when it is looked whether they live, monotonic.
+    /// Members that others say they were, and since when it is looked whether they live, in time that ticks have
+    /// counted.
     doubted: BTreeMap<Uuid, u64>,
 }
 
@@ -154,25 +155,25 @@ impl Member {
     }
 
     /// Whether a member lives that another server says it was: two processes may have been started with files of one
-    /// server, and the one that runs is not to go. Who lives is heard of within half an election timer; who has no
-    /// connection may be about to start.
+    /// server, and the one that runs is not to go. Who lives answers heartbeats, of which an election timer has
+    /// some; who has no connection may be about to start. The time is counted by ticks: while this process stands
+    /// still nobody is asked anything, and what goes by of that at once is less than an election timer.
     fn life_of(&mut self, member: Uuid) -> Life {
         if member == self.id() {
             return Life::Certain;
         }
-        let (now_us, timer_us) = (self.now_us, self.election_timer * 1000);
-        let heard_us = self.silence.heard_us(member);
-        let until_us = if self.peers.is_connected(member) {
-            let asked_us = self.joins.doubted.entry(member).or_insert(now_us);
-            if heard_us.is_some_and(|heard_us| heard_us > *asked_us) {
-                *asked_us = now_us;
+        let (counted_us, timer_us) = (self.silence.counted_us(), self.election_timer * 1000);
+        let is_silent = if self.peers.is_connected(member) {
+            let asked_us = self.joins.doubted.entry(member).or_insert(counted_us);
+            if self.silence.is_heard_since(member, *asked_us) {
+                *asked_us = counted_us;
                 return Life::Certain;
             }
-            *asked_us + timer_us / 2
+            counted_us - *asked_us >= timer_us
         } else {
-            heard_us.map_or(0, |heard_us| heard_us + timer_us)
+            self.silence.is_silent(member, timer_us)
         };
-        if now_us < until_us { Life::Unknown } else { Life::None }
+        if is_silent { Life::None } else { Life::Unknown }
     }
 
     /// The member in whose place a server joins that has forgotten what it promised as `before`: that one, or

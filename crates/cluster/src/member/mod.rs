@@ -256,7 +256,7 @@ impl Member {
             election_timer: opened.snapshot_timer,
         };
         let (mut servers, mut election_timer) = (Arc::clone(&mark.servers), mark.election_timer);
-        let (mut applied_eid, mut gone) = (mark.eid, Gone::default());
+        let (mut applied_eid, mut gone) = (mark.eid, Gone::before(mark.last.index));
         for entry in opened.entries.iter().filter(|entry| entry.at.index <= opened.commit) {
             match &entry.held {
                 Held::Here(Content::Servers(new)) => {
@@ -285,6 +285,7 @@ impl Member {
             seed: opened.seed,
         });
         let membership = if is_member { Membership::Member } else { Membership::Joining };
+        let at_start = Position { term: node.term(), index: node.last() };
         let mut member = Self {
             cluster: opened.cluster,
             name: opened.name,
@@ -296,7 +297,7 @@ impl Member {
             election_timer,
             applied_eid,
             clock: Clock::new(now_us),
-            steps: Steps::new(opened.log_len, opened.commit),
+            steps: Steps::new(opened.log_len, opened.commit.max(opened.snapshot.index)),
             takes_entries: true,
             texts: Texts::new(opened.texts_bytes_max),
             joins: Joins::default(),
@@ -304,7 +305,7 @@ impl Member {
             replaces: opened.replaces,
             listens: true,
             idle_links_us: now_us,
-            promises: Promises::default(),
+            promises: Promises::new(at_start),
             started_us: now_us,
             moves: Moves::default(),
             removals: gone.into(),

@@ -15,16 +15,44 @@ use crate::effect::{Effect, Level};
 use crate::ids::Position;
 use crate::wire::Step;
 
-/// What members were heard to promise since this one was started.
-#[derive(Debug, Default)]
+/// Of so many terms a member remembers what it has promised since it was started.
+pub(super) const OWN_TERMS_MAX: usize = 16;
+
+/// What members were heard to promise since this one was started, and what it has promised.
+#[derive(Debug)]
 pub(super) struct Promises {
     /// Each was in this term, and had its log up to this entry, on its disk.
     of: BTreeMap<Uuid, Position>,
+    /// The term of this member's file when it was opened, and the last entry in it. Whatever it promised in
+    /// that term is in the file, unless it has forgotten, and so is what it promised in earlier ones,
+    /// unless a leader has replaced it.
+    opened: Position,
+    /// In which terms this member has since promised to have entries, and up to which. Its own term says
+    /// nothing of that: it follows a leader from the first heartbeat on.
+    pub(super) own: BTreeMap<u64, u64>,
     /// Who has greeted this member.
     greeted: BTreeSet<Uuid>,
 }
 
+/// What a step promises that leaves only when it is on the disk: to be in a term, with the log up to an
+/// entry.
+fn promise_of(step: &Step) -> Option<Position> {
+    let index = match step.kind {
+        APPEND_ANSWER if !step.reject => step.index,
+        VOTE_REQUEST | VOTE_ANSWER => 0,
+        APPEND | COMMIT | HEARTBEAT => step.synced,
+        _ => return None,
+    };
+    Some(Position { term: step.term, index })
+}
+
 impl Promises {
+    /// Those of a member whose file is in this term, and ends with this entry.
+    pub(super) fn new(opened: Position) -> Self {
+        let (of, greeted, own) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { of, greeted, opened, own }
+    }
+
     /// What a member was heard to promise, if anything.
     pub(super) fn of(&self, id: Uuid) -> Option<Position> {
         self.of.get(&id).copied()
@@ -32,15 +60,27 @@ impl Promises {
 
     /// A member has said something that it says only when its promise is on its disk.
     pub(super) fn heard(&mut self, from: Uuid, step: &Step) {
-        let index = match step.kind {
-            APPEND_ANSWER if !step.reject => step.index,
-            VOTE_REQUEST | VOTE_ANSWER => 0,
-            APPEND | COMMIT | HEARTBEAT => step.synced,
-            _ => return,
-        };
-        let promised = Position { term: step.term, index };
+        let Some(promised) = promise_of(step) else { return };
         let before = self.of.entry(from).or_insert(promised);
         *before = promised.max(*before);
+    }
+
+    /// This member says something.
+    pub(super) fn made(&mut self, step: &Step) {
+        let Some(Position { term, index }) = promise_of(step) else { return };
+        let before = self.own.entry(term).or_insert(index);
+        *before = index.max(*before);
+        if self.own.len() > OWN_TERMS_MAX
+            && let Some((term, index)) = self.own.pop_first()
+        {
+            self.opened = self.opened.max(Position { term, index });
+        }
+    }
+
+    /// Whether this member can have made a promise since it was started, or has it in its file.
+    pub(super) fn has(&self, promised: Position) -> bool {
+        let is_own = |upto: &u64| promised.index <= *upto;
+        promised <= self.opened || self.own.get(&promised.term).is_some_and(is_own)
     }
 
     /// Who is no member promises nothing.
@@ -56,25 +96,25 @@ impl Member {
         if self.servers.contains_key(&by) {
             self.promises.greeted.insert(by);
         }
-        // What was promised in an earlier term than that of the file may have been replaced since.
-        let own = Position { term: self.node.term(), index: self.node.last() };
         // A file may be from before its server heard that it had become a member.
-        if let Some(promised) = promised.filter(|promised| *promised > own && !self.is_gone()) {
-            self.forgot(by, promised, own);
+        let is_forgotten = |promised: &Position| !self.promises.has(*promised) && !self.is_gone();
+        if let Some(promised) = promised.filter(is_forgotten) {
+            self.forgot(by, promised);
         }
     }
 
-    fn forgot(&mut self, by: Uuid, promised: Position, own: Position) {
+    fn forgot(&mut self, by: Uuid, promised: Position) {
+        let opened = self.promises.opened;
         let text = format!(
-            "{}: server {} has heard that this one had entries up to {} in term {}, and its log ends at {} \
+            "{}: server {} has heard that this one had entries up to {} in term {}, and its log ended at {} \
              in term {}: the file is an older one; the server is no member any more, and joins its \
              cluster again as a new one",
             self.name,
             self.nickname(by),
             promised.index,
             promised.term,
-            own.index,
-            own.term
+            opened.index,
+            opened.term
         );
         self.log(Level::Error, text);
         // Whatever else opens the file must not vote either.

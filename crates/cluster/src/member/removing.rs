@@ -22,7 +22,7 @@ pub(crate) struct Removals {
     /// As another member: whose removal the leader was asked for.
     asked: BTreeSet<Uuid>,
     /// Servers of whom a committed entry says that they are members no more, as far as this one knows.
-    gone: Gone,
+    pub(super) gone: Gone,
     /// As the leader: removed servers that wait to hear that they may go, and where.
     departing: BTreeMap<Uuid, BTreeSet<LinkId>>,
     /// This server is a member no more, and goes when a leader says that it may.
@@ -31,7 +31,11 @@ pub(crate) struct Removals {
 
 /// Servers that were members, the last [`GONE_MAX`] of them.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(VecDeque<Removed>);
+pub(crate) struct Gone {
+    known: VecDeque<Removed>,
+    /// The entries by which all others are no members are this one and ones before it.
+    others: u64,
+}
 
 /// A server that was a member.
 #[derive(Clone, Copy, Debug)]
@@ -45,16 +49,33 @@ struct Removed {
 const GONE_MAX: usize = 1000;
 
 impl Gone {
-    /// Takes note of what a committed entry, this one or one before it, changes.
-    pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64) {
-        self.0.retain(|removed| !after.contains_key(&removed.id));
-        let gone = before.keys().filter(|id| !after.contains_key(id));
-        self.0.extend(gone.map(|id| Removed { id: *id, index }));
-        self.0.drain(..self.0.len().saturating_sub(GONE_MAX));
+    /// Of whoever was removed up to this entry, that of a snapshot, nothing is known.
+    pub(super) fn before(index: u64) -> Self {
+        Self { known: VecDeque::new(), others: index }
     }
 
-    fn of(&self, id: &Uuid) -> Option<Removed> {
-        self.0.iter().find(|removed| removed.id == *id).copied()
+    /// A snapshot up to this entry may lack servers that came and went before it.
+    pub(super) fn skipped(&mut self, index: u64) {
+        self.others = self.others.max(index);
+    }
+
+    /// Takes note of what a committed entry, this one or one before it, changes.
+    pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64) {
+        self.known.retain(|removed| !after.contains_key(&removed.id));
+        let gone = before.keys().filter(|id| !after.contains_key(id));
+        self.known.extend(gone.map(|id| Removed { id: *id, index }));
+        for dropped in self.known.drain(..self.known.len().saturating_sub(GONE_MAX)) {
+            self.others = self.others.max(dropped.index);
+        }
+    }
+
+    fn has(&self, id: &Uuid) -> bool {
+        self.known.iter().any(|removed| removed.id == *id)
+    }
+
+    /// Who knows that this entry is committed knows that a server is no member.
+    fn index_of(&self, id: &Uuid) -> u64 {
+        self.known.iter().find(|removed| removed.id == *id).map_or(self.others, |of| of.index)
     }
 }
 
@@ -81,7 +102,7 @@ impl Member {
         self.now_us = now_us;
         self.membership = Membership::Leaving;
         self.ask_again_us = now_us;
-        if self.servers.len() == 1 {
+        if self.servers.len() == 1 && self.servers.contains_key(&self.id()) {
             self.left();
         }
         self.pump();
@@ -198,18 +219,18 @@ impl Member {
 
     /// Whether a server was a member, and is no more.
     pub(super) fn has_gone(&self, server: &Uuid) -> bool {
-        self.removals.gone.of(server).is_some()
+        self.removals.gone.has(server)
     }
 
     /// Whether a server that is no member may be told so by this leader, and go. Members that do not know that its
     /// removal is committed count it among those whose votes they need, and it votes until it is told.
     /// With a majority that knows, one of those is elected, or makes who is elected know.
     pub(super) fn may_go(&self, server: &Uuid) -> bool {
-        let Some(removed) = self.removals.gone.of(server) else { return true };
+        let index = self.removals.gone.index_of(server);
         let progress = self.node.progress();
         let knows = |id: &&Uuid| match **id == self.id() {
-            true => self.steps.commit_on_disk() >= removed.index,
-            false => progress.get(id).is_some_and(|of| of.committed >= removed.index),
+            true => self.steps.commit_on_disk() >= index,
+            false => progress.get(id).is_some_and(|of| of.committed >= index),
         };
         self.servers.keys().filter(knows).count() * 2 > self.servers.len()
     }

@@ -55,6 +55,16 @@ impl Silence {
         self.heard.retain(|peer, _| is_wanted(peer));
     }
 
+    /// How much time has been counted.
+    pub(super) fn counted_us(&self) -> u64 {
+        self.counted_us
+    }
+
+    /// Whether something has come from a peer since so much time had been counted.
+    pub(super) fn is_heard_since(&self, peer: Uuid, counted_us: u64) -> bool {
+        self.heard.get(&peer).is_some_and(|heard| heard.counted_us > counted_us)
+    }
+
     /// When something came from a peer last.
     pub(crate) fn heard_us(&self, peer: Uuid) -> Option<u64> {
         self.heard.get(&peer).map(|heard| heard.at_us)
@@ -63,6 +73,11 @@ impl Silence {
     /// For how long nothing has come from a peer while this member leads.
     fn silent_us(&self, peer: Uuid, led_since: u64) -> u64 {
         self.counted_us - self.heard.get(&peer).map_or(0, |heard| heard.counted_us).max(led_since)
+    }
+
+    /// Whether nothing has come from a peer for so long while this member leads.
+    pub(super) fn is_silent(&self, peer: Uuid, for_us: u64) -> bool {
+        self.led_since.is_some_and(|led_since| self.silent_us(peer, led_since) >= for_us)
     }
 
     /// A tick of this length has passed. Whether a leader has heard of too few of these `others` for an

@@ -452,6 +452,7 @@ impl Member {
         self.node.restored();
         self.node.has_applied(incoming.begin.last.index);
         self.steps.has_on_disk(incoming.begin.last.index);
+        self.removals.gone.skipped(incoming.begin.last.index);
         let mark = incoming.begin.mark();
         (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
         let before = std::mem::replace(&mut self.servers, mark.servers);

@@ -11,8 +11,11 @@ use super::world::World;
 /// So many copies of a server's file are kept, the newest ones.
 const COPIES_MAX: usize = 4;
 
-/// After so long without faults a server has heard all others, in milliseconds.
-pub const HEARD_MS: u64 = 3000;
+/// A server that forgets is down for so long at most, in milliseconds. Others may have another leader by then.
+const DOWN_MS_MAX: u64 = 2000;
+
+/// After so long without faults a server that forgets has heard all others, in milliseconds.
+pub const HEARD_MS: u64 = DOWN_MS_MAX + 3000;
 
 /// What happens to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,8 @@ impl World {
         let others = (0..self.servers.len()).filter(|other| *other != n);
         let started_us = others.map(|other| self.servers[other].started_us).max().unwrap_or(0);
         let Some(disk) = self.forgetful_disk(n, how, started_us) else { return false };
-        self.crash(n, 1);
+        let down_ms_max = if self.rng.below(2) == 0 { 1 } else { DOWN_MS_MAX };
+        self.crash(n, down_ms_max);
         self.tell(format!("{n} forgets: {how:?}"));
         let server = &mut self.servers[n];
         server.lost.push((server.id, std::mem::replace(&mut server.disk, disk)));
@@ -59,6 +63,14 @@ impl World {
         self.heal();
         self.forgetful = Some(n);
         self.careful_until = self.now_us + 1000 * HEARD_MS;
+        if self.rng.below(2) == 0
+            && let Some(leader) = self.leader()
+            && let now_us = self.clock(leader)
+            && let Some(member) = self.awake(leader)
+        {
+            member.hand_over(now_us);
+            self.run(leader);
+        }
         true
     }
 

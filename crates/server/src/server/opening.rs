@@ -115,8 +115,9 @@ impl Server {
     fn check_name(&self, loaded: Loaded) -> Result<Loaded, String> {
         let of_member = loaded.member.as_ref().map(|member| member.opened.name.as_str());
         let schema = loaded.database.as_ref().map(|database| database.schema().name.as_str());
-        let name = of_member.or(schema).expect("a file has a name");
-        self.check_new_name(name)?;
+        assert!(of_member.is_some() || schema.is_some(), "a file has a name");
+        // A member's file may name another database than its cluster has: it takes both names.
+        [of_member, schema].into_iter().flatten().try_for_each(|name| self.check_new_name(name))?;
         Ok(loaded)
     }
 

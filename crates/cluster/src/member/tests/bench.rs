@@ -225,7 +225,7 @@ impl Bench {
         }
     }
 
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         while let Some(effect) = self.member.poll() {
             self.execute(effect);
             if !self.is_disk_slow {

@@ -2,11 +2,13 @@
 //! others when they do not.
 
 use weir_data::Uuid;
+use weir_log::clustered::Servers;
 
 use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server, three};
 use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
 use crate::entry::{Content, Entry};
 use crate::ids::{LinkId, Position};
+use crate::member::{Failure, Opened, Role};
 use crate::wire::{Frame, Hello, Lane, Step};
 
 /// How often a server was told on a connection that it is a member no more.
@@ -92,9 +94,52 @@ fn a_server_that_is_being_taken_in_is_not_told_that_it_was_removed() {
     bench.frame(link, &join);
     bench.say(link, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
     assert_eq!(told(&bench, link, server(4)), 0);
-    let link = bench.greet(server(5), Lane::Control);
-    bench.say(link, Step { kind: VOTE_REQUEST, term: 4, ..Step::default() });
-    assert_eq!(told(&bench, link, server(5)), 1, "nobody knows of this one");
+}
+
+/// A removal that its file's snapshot has left out, a leader does not remember.
+#[test]
+fn whom_a_leader_has_never_known_goes_when_others_know_what_its_file_left_out() {
+    let mut bench = Bench::leader();
+    let (link2, link5) =
+        (bench.greet(server(2), Lane::Control), bench.greet(server(5), Lane::Control));
+    let ask = || Step { kind: VOTE_REQUEST, term: 4, ..Step::default() };
+    bench.say(link5, ask());
+    assert_eq!(told(&bench, link5, server(5)), 0, "server 2 may count with its vote");
+    let index = bench.member.last_position().index;
+    bench.say(link2, Step { kind: APPEND_REPLY, term: 3, index, commit: 1, ..Step::default() });
+    bench.say(link5, ask());
+    assert_eq!(told(&bench, link5, server(5)), 1);
+}
+
+/// Who says so twice goes no sooner: the other one of a pair may still count with its vote.
+#[test]
+fn the_removed_half_of_a_pair_stays_until_the_other_one_says_that_it_may_go() {
+    let pair: Servers = [1, 2].map(|n| (server(n), address(n))).into();
+    let mut bench = Bench::open(Opened { snapshot_servers: pair, ..Bench::file() });
+    let link = bench.greet(server(2), Lane::Log);
+    let before = bench.member.last_position();
+    let at = Position { term: 3, index: before.index + 1 };
+    let servers: Servers = [(server(2), address(2))].into();
+    let entries = vec![Entry { at, content: Content::Servers(servers.into()) }];
+    let (log_term, index, commit) = (before.term, before.index, at.index);
+    let kind = APPEND;
+    bench.say(link, Step { kind, term: 3, log_term, index, commit, entries, ..Step::default() });
+    assert_eq!(bench.member.servers.len(), 1);
+    bench.member.leave(bench.now_us);
+    bench.run();
+    assert!(!bench.has_left);
+    let comment = "completed".to_owned();
+    bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+    assert!(bench.has_left);
+}
+
+/// `cluster/failure-test` is for all databases of a server, also for one that still joins.
+#[test]
+fn who_is_no_voter_does_not_campaign() {
+    let mut joiner = Bench::joiner();
+    joiner.member.fail(joiner.now_us, Some(Failure::ForceElection));
+    joiner.run();
+    assert_eq!((joiner.member.role(), joiner.member.term()), (Role::Follower, 0));
 }
 
 #[test]
@@ -242,6 +287,27 @@ fn who_lives_is_not_removed_for_a_process_that_has_a_copy_of_its_file() {
         asks(&mut bench, &[link2]);
     }
     assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
+}
+
+/// Nobody could be heard meanwhile: what a process with a copy of the file of server 3 has asked comes first.
+#[test]
+fn a_leader_that_stood_still_removes_nobody_for_that() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let twin = bench.greet(server(9), Lane::Control);
+    let join = Frame::Join { address: address(3), replaces: Some(server(3)) };
+    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
+    let before = bench.member.last_position();
+    for _ in 0..10 {
+        bench.frame(twin, &join);
+        bench.now_us += 2_000_000;
+        bench.frame(twin, &join);
+        bench.pass(100);
+        bench.frame(twin, &join);
+        [link2, link3].iter().for_each(|link| bench.say(*link, heartbeat_answer.clone()));
+        bench.pass(300);
+    }
+    assert_eq!(bench.member.last_position(), before, "server 3 is there");
 }
 
 /// Another process may listen there, with the file that this one is an older copy of.

@@ -1,19 +1,25 @@
 //! What others have heard a member promise, and when it may vote.
 
-use super::bench::{Bench, CLUSTER, server};
+use super::bench::{Bench, CLUSTER, data, server};
 use crate::Position;
-use crate::consensus::VOTE_REQUEST;
+use crate::consensus::{APPEND, APPEND_ANSWER, HEARTBEAT, VOTE_REQUEST};
+use crate::member::promises::{OWN_TERMS_MAX, Promises};
 use crate::wire::{Hello, Lane, Step};
 
 /// Another member greets one that is in term 2, with a log up to entry 6.
 fn greeted_with(term: u64, index: u64) -> Bench {
     let mut bench = Bench::member();
     assert_eq!((bench.member.term(), bench.member.last_position().index), (2, 6));
+    greet_with(&mut bench, term, index);
+    bench
+}
+
+/// Server 2 has heard a promise of the member, and says so when it greets it.
+fn greet_with(bench: &mut Bench, term: u64, index: u64) {
     let link = bench.accept();
     let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(2));
     let (lane, promised) = (Some(Lane::Control), Some(Position { term, index }));
     bench.hello(link, &Hello { cluster, to, from, address: None, lane, promised });
-    bench
 }
 
 #[test]
@@ -26,6 +32,46 @@ fn who_has_promised_more_than_its_file_has_is_a_member_no_more() {
     for (term, index) in [(2, 6), (2, 0), (1, 100), (0, 0)] {
         assert!(!greeted_with(term, index).has_forgotten, "term {term}, entry {index}");
     }
+}
+
+/// A member that was down while another leader was elected may hear of that one first, and have its term. What it
+/// has promised in the term before that it lacks all the same.
+#[test]
+fn a_later_term_does_not_hide_what_was_forgotten() {
+    let mut bench = Bench::member();
+    let link = bench.greet(server(3), Lane::Control);
+    bench.say(link, Step { kind: HEARTBEAT, term: 3, commit: 5, ..Step::default() });
+    assert_eq!(bench.member.term(), 3);
+    greet_with(&mut bench, 2, 7);
+    assert!(bench.has_forgotten);
+}
+
+#[test]
+fn what_was_promised_since_the_start_is_not_forgotten() {
+    for (term, index, has_forgotten) in [(3, 6, false), (3, 7, false), (3, 8, true), (2, 7, true)] {
+        let mut bench = Bench::member();
+        let link = bench.greet(server(3), Lane::Log);
+        let (kind, log_term, entries) = (APPEND, 1, vec![data(3, 7)]);
+        bench.say(link, Step { kind, term: 3, log_term, index: 6, entries, ..Step::default() });
+        assert_eq!(bench.member.last_position(), Position { term: 3, index: 7 });
+        greet_with(&mut bench, term, index);
+        assert_eq!(bench.has_forgotten, has_forgotten, "term {term}, entry {index}");
+    }
+}
+
+/// Of as many terms as a flapping cluster has not all are remembered; what is not is taken for known.
+#[test]
+fn promises_of_many_terms_are_remembered_in_bounds() {
+    let mut promises = Promises::new(Position { term: 2, index: 6 });
+    for term in 3..1000 {
+        let (kind, index) = (APPEND_ANSWER, 10);
+        promises.made(&Step { kind, term, index, ..Step::default() });
+    }
+    assert!(promises.own.len() <= OWN_TERMS_MAX);
+    assert!(promises.has(Position { term: 500, index: 99 }));
+    assert!(promises.has(Position { term: 999, index: 10 }));
+    assert!(!promises.has(Position { term: 999, index: 11 }));
+    assert!(!promises.has(Position { term: 1000, index: 0 }));
 }
 
 fn ask_for_vote(bench: &mut Bench) {

@@ -15,7 +15,7 @@ use weir_engine::Database;
 use weir_history::History;
 
 use crate::clusters::receiving::{Base, Receiving, Stage};
-use crate::clusters::{LOAD_AGAIN_US, Part};
+use crate::clusters::{End, LOAD_AGAIN_US, Part};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
 use crate::server::Server;
@@ -79,9 +79,17 @@ impl Server {
     pub(in crate::server) fn have_loaded(&mut self, work: WorkId, loaded: LoadedRows) {
         let LoadedRows(result) = loaded;
         let is_loading = |receiving: &&mut Receiving| matches!(receiving.stage, Stage::Loading(_));
-        let Some((db, part)) = self.end_loading(work) else {
+        let Some((db, _)) = self.end_loading(work) else {
             return self.forget_rows(result.ok());
         };
+        if let Ok(Rows::Fresh(database)) = &result
+            && !self.may_be_named(db, &database.schema().name)
+        {
+            self.clusters.part_mut(db).end = Some(End::Unfit);
+            self.forget_rows(result.ok());
+            return self.run_member(db);
+        }
+        let part = self.clusters.part_mut(db);
         // One that was given up may be another one by now, which waits for the helper.
         if let Some(receiving) = part.receiving.as_mut().filter(is_loading) {
             let last = receiving.last;
@@ -116,6 +124,20 @@ impl Server {
         }
     }
 
+    /// Whether a database that has come by a snapshot may have the name of its schema. Who made the file to join
+    /// with may have named another database than its cluster has, and that one may be here already.
+    fn may_be_named(&mut self, db: DbId, schema: &str) -> bool {
+        let is_here = self.databases.get(db).is_some();
+        let name = self.clusters.part_mut(db).member.name();
+        if is_here || name == schema {
+            return true;
+        }
+        let text = format!("{name}: does not join a cluster of {schema}");
+        let Err(error) = self.check_new_name(schema) else { return true };
+        self.shell.log("raft", Level::Error, format!("{text}: {error}"));
+        false
+    }
+
     fn forget_rows(&mut self, rows: Option<Rows>) {
         if let Some(rows) = rows {
             self.shell.free(rows.into_garbage());
@@ -137,9 +159,14 @@ impl Server {
         let Stage::Loaded(_, Rows::Fresh(database)) = receiving.stage else {
             unreachable!("what is installed was loaded, without any tables")
         };
+        // The name may have been given to another database since the snapshot was loaded.
+        if !self.may_be_named(db, &database.schema().name) {
+            self.clusters.part_mut(db).end = Some(End::Unfit);
+            return self.forget_rows(Some(Rows::Fresh(database)));
+        }
+        let part = self.clusters.part_mut(db);
         let (name, schema) = (part.member.name(), &database.schema().name);
         if name != schema {
-            // Who made the file to join with has named another database than its cluster has.
             let text = format!("name {name} in header does not match name {schema} in schema");
             self.shell.log("raft", Level::Error, text);
         }

@@ -16,12 +16,21 @@ use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
-use crate::origin::{Asker, Origin};
+use crate::origin::{Asker, Identity, Origin};
 use crate::outbound;
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
 use crate::text_limit::{TEXT_BYTES_MAX, too_long};
+
+/// What grows in a request to the leader: its text, whose it is, and the locks that it asserts.
+fn bytes_to_forward(trigger: &Trigger) -> usize {
+    let Identity { name, role, client, read_only: _ } = &*trigger.origin.identity;
+    let identity = name.len() + role.len() + client.as_ref().map_or(0, String::len);
+    let locks = trigger.locks.iter().flatten();
+    let locks: usize = locks.map(|held| held.name.len() + size_of::<u64>()).sum();
+    trigger.message.len() + identity + locks
+}
 
 impl Server {
     /// Requests that are for the leader go there, or run here if this member leads.
@@ -118,7 +127,7 @@ impl Server {
     pub(super) fn queue_for_leader(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
-            if trigger.message.len() > TEXT_BYTES_MAX {
+            if bytes_to_forward(&trigger) > TEXT_BYTES_MAX {
                 if trigger.since.is_some() {
                     // It was asked for here, while this member led, and may be an entry.
                     self.forget_client(db, &trigger);
