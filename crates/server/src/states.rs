@@ -27,6 +27,8 @@ const TIMEOUT_MS_MAX: u64 = 3_600_000;
 pub(crate) enum Wanted {
     /// The state of this id.
     Id(Uuid),
+    /// The state of this id, of which the source of a relay has said that it has all that was committed.
+    Source(Uuid),
     /// One with all that is committed now: it is to be asked what that is.
     Latest,
     /// The answer to the question of this number.
@@ -188,7 +190,17 @@ impl States {
     pub(crate) fn answered_with_id(&mut self, db: DbId, number: u64, id: Uuid) {
         if self.questions.get(&db).is_some_and(|question| question.number == number) {
             self.questions.remove(&db);
-            self.change(db, Wanted::Answer(number), Wanted::Id(id));
+            self.change(db, Wanted::Answer(number), Wanted::Source(id));
+        }
+    }
+
+    /// A relay has got all rows, or all that was missed, at once: the states of which a source has said that they
+    /// have all that was committed may be among those that it has skipped. It asks again.
+    pub(crate) fn has_skipped(&mut self, db: DbId) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.db == db) {
+            if matches!(wait.wanted, Wanted::Source(_)) {
+                wait.wanted = Wanted::Latest;
+            }
         }
     }
 
@@ -255,6 +267,25 @@ impl States {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The update that would bring the state that the source has named was lost with the connection.
+    #[test]
+    fn what_a_relay_has_skipped_is_asked_again() {
+        let (session, db, id) = (SessionId(1), DbId(1), Uuid::from_u128(7));
+        let wait = |wanted| Wait { session, request: vec![], db, until_us: 900, wanted };
+        let waits = vec![wait(Wanted::Latest), wait(Wanted::Id(id))];
+        let mut states = States { waits, ..States::default() };
+        let question = states.ask(db, (Uuid::ZERO, 0));
+        states.answered_with_id(db, question, id);
+        assert!(states.to_ask(100).is_empty());
+        states.has_skipped(db);
+        assert_eq!(states.to_ask(100), BTreeSet::from([db]));
+        assert_eq!(
+            states.waits[1].wanted,
+            Wanted::Id(id),
+            "who has named a state waits for that one"
+        );
+    }
 
     #[test]
     fn nobody_is_asked_again_for_clients_that_have_gone() {

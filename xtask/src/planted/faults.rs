@@ -55,13 +55,13 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "doubled-apply",
         places: &[Place {
             file: "crates/server/src/server/clustering/requests.rs",
-            good: "                    part.has_arrived(from, *request);",
+            good: "                    part.arrived.push(from, *request);",
             bad: "                    if PLANTED && request.once.is_none() {
                         let mut again = (*request).clone();
                         again.eid = Uuid::from_u128(again.eid.to_u128() ^ 1);
-                        part.has_arrived(from, again);
+                        part.arrived.push(from, again);
                     }
-                    part.has_arrived(from, *request);",
+                    part.arrived.push(from, *request);",
         }],
         test: SERVERS,
         found_by: "once",

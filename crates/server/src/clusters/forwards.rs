@@ -69,8 +69,8 @@ pub(crate) struct Forwards {
     next: i64,
     by_number: BTreeMap<i64, Forward>,
     by_eid: BTreeMap<Uuid, i64>,
-    /// How many have ids that their clients chose.
-    chosen: usize,
+    /// The ids of their entries, of those whose clients chose one.
+    chosen: BTreeSet<(Uuid, i64)>,
     outbound: Outbound,
 }
 
@@ -82,7 +82,9 @@ impl Forwards {
         self.next = self.next.max(number);
         self.outbound.enter(&trigger.origin, number, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, number);
-        self.chosen += usize::from(trigger.is_judged());
+        if trigger.is_judged() {
+            self.chosen.insert((trigger.entry_id(), number));
+        }
         let since = trigger.since;
         let attempts = trigger.attempts.max(u64::from(since.is_some()));
         let state = match trigger.ran.take().map(|ran| *ran) {
@@ -115,7 +117,8 @@ impl Forwards {
         let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
         (trigger.attempts, trigger.forward) = (*attempts, Some(number));
         self.by_eid.remove(&trigger.origin.eid);
-        self.chosen -= usize::from(trigger.is_judged());
+        let is_noted = self.chosen.remove(&(trigger.entry_id(), number));
+        assert_eq!(is_noted, trigger.is_judged(), "a request keeps the id that its client chose");
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
     }
@@ -123,14 +126,8 @@ impl Forwards {
     /// A session that chose this id, whose entry takes effect next, and had asked before for something that is not
     /// decided by that.
     pub(crate) fn passed_by_chosen(&self, id: Uuid) -> Option<SessionId> {
-        if self.chosen == 0 {
-            return None;
-        }
-        let is_it = |(_, forward): &(&i64, &Forward)| {
-            forward.trigger.is_judged() && forward.trigger.entry_id() == id
-        };
-        self.by_number.iter().filter(is_it).find_map(|(number, forward)| {
-            let session = forward.trigger.origin.session()?;
+        self.chosen.range((id, i64::MIN)..=(id, i64::MAX)).find_map(|(_, number)| {
+            let session = self.by_number[number].trigger.origin.session()?;
             self.passed_by(*number, session).next().map(|_| session)
         })
     }
@@ -255,7 +252,7 @@ impl Forwards {
 
     pub(crate) fn take_all(&mut self) -> Vec<Forward> {
         self.by_eid.clear();
-        self.chosen = 0;
+        self.chosen.clear();
         self.outbound.clear();
         std::mem::take(&mut self.by_number).into_values().collect()
     }

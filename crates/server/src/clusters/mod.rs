@@ -16,6 +16,7 @@
 //! its log, or never will be. If the reply is lost, the request runs again on the rows just before
 //! the entry, where it is answered as it was.
 
+pub(crate) mod arrived;
 pub(crate) mod askers;
 pub(crate) mod conversion;
 pub(crate) mod forwards;
@@ -26,12 +27,13 @@ pub(crate) mod receiving;
 pub(crate) mod repetitions;
 pub(crate) mod unapplied;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use weir_cluster::{Event as Happened, Mark, Member, Position, Proposal};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
+use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Askers;
 use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forwards;
@@ -94,7 +96,7 @@ pub(crate) struct Part {
     /// To another schema.
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
-    pub(crate) arrived: VecDeque<(Uuid, Request)>,
+    pub(crate) arrived: Arrived,
     /// Which attempts at requests of other members have come in this term, as its leader.
     pub(crate) repetitions: Repetitions,
     /// Pieces of the file that are read for other members.
@@ -152,23 +154,9 @@ impl Part {
         self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
     }
 
-    /// Another member asks for something, as the leader that this one is. What it has asked for before on a connection
-    /// that has ended keeps its place.
-    pub(crate) fn has_arrived(&mut self, from: Uuid, request: Request) {
-        let is_it =
-            |(before, asked): &&mut (Uuid, Request)| *before == from && asked.eid == request.eid;
-        let is_again = request.attempt > 0;
-        let before = is_again.then(|| self.arrived.iter_mut().find(is_it)).flatten();
-        match before {
-            Some((_, before)) if before.attempt < request.attempt => *before = request,
-            Some(_) => {}
-            None => self.arrived.push_back((from, request)),
-        }
-    }
-
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
-        for (from, Request { eid, attempt, .. }) in std::mem::take(&mut self.arrived) {
+        for (from, Request { eid, attempt, .. }) in self.arrived.take_all() {
             self.reply(from, (eid, attempt), Outcome::NotLeader);
         }
         self.repetitions.clear();
@@ -410,7 +398,7 @@ impl Clusters {
             applied,
             forwards: Forwards::default(),
             conversion: Conversion::None,
-            arrived: VecDeque::new(),
+            arrived: Arrived::default(),
             repetitions: Repetitions::default(),
             reads: BTreeMap::new(),
             index_reads: BTreeMap::new(),

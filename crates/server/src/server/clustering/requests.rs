@@ -1,6 +1,6 @@
 //! Requests on their way to the leader, and those that have come to it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_cluster::Found;
@@ -8,6 +8,7 @@ use weir_data::Uuid;
 use weir_engine::Outcome as Executed;
 use weir_json::{Text, TextBuf};
 
+use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Asked;
 use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
@@ -99,7 +100,7 @@ impl Server {
     }
 
     /// The request of another member that is to run next, if one need not wait for what is at work.
-    fn next_arrived(&self, db: DbId) -> Option<usize> {
+    fn next_arrived(&self, db: DbId) -> Option<u64> {
         let arrived = &self.clusters.part(db).expect("it has been asked as a member").arrived;
         self.busy(db).next_of(arrived, |of| self.clusters.askers.has(of.eid, of.term))
     }
@@ -288,7 +289,7 @@ impl Server {
                 // One that was for an earlier term may have been asked elsewhere since, and come late.
                 let leads = part.member.leader() == Some(part.member.id());
                 if leads && part.member.term() == request.term {
-                    part.has_arrived(from, *request);
+                    part.arrived.push(from, *request);
                 } else {
                     part.reply(from, (request.eid, request.attempt), Outcome::NotLeader);
                 }
@@ -330,8 +331,7 @@ impl Server {
             }
             let next = self.next_arrived(db);
             let part = self.clusters.part_mut(db);
-            let next = next.and_then(|next| part.arrived.remove(next));
-            let Some((from, request)) = next else { return };
+            let Some((from, request)) = next.map(|next| part.arrived.take(next)) else { return };
             // It may have come twice, the later attempt first, for that takes another connection: it runs
             // once, and the later attempt is answered.
             let attempt = part.repetitions.note(request.eid, request.attempt);
@@ -433,17 +433,13 @@ struct Busy<'a> {
 
 impl<'a> Busy<'a> {
     /// The first request that need not wait.
-    fn next_of(
-        mut self,
-        arrived: &'a VecDeque<(Uuid, Request)>,
-        runs: impl Fn(&Request) -> bool,
-    ) -> Option<usize> {
-        if self.clients.is_empty() {
-            return (!arrived.is_empty()).then_some(0);
-        }
-        arrived.iter().position(|(from, request)| {
-            let client = (*from, request.identity.name.as_str());
-            let locks = || request.locks.iter().map(|name| (*from, name.as_str()));
+    fn next_of(mut self, arrived: &'a Arrived, runs: impl Fn(&Request) -> bool) -> Option<u64> {
+        let may_run = |&(_, from, request): &(u64, Uuid, &'a Request)| {
+            if self.clients.is_empty() {
+                return true;
+            }
+            let client = (from, request.identity.name.as_str());
+            let locks = || request.locks.iter().map(|name| (from, name.as_str()));
             // Another attempt at what is at work is what that will be answered to.
             let must_wait = !runs(request)
                 && (self.clients.contains(&client)
@@ -454,7 +450,8 @@ impl<'a> Busy<'a> {
                 self.locks.extend(locks());
             }
             !must_wait
-        })
+        };
+        arrived.iter().find(may_run).map(|(place, _, _)| place)
     }
 }
 
@@ -469,10 +466,10 @@ mod tests {
     use super::*;
     use crate::origin::Identity;
 
-    fn request(from: u128, client: &str, lock: Option<&str>) -> (Uuid, Request) {
+    fn request(eid: u128, from: u128, client: &str, lock: Option<&str>) -> (Uuid, Request) {
         let identity = Identity { name: client.into(), ..Identity::default() };
         let request = Request {
-            eid: Uuid::from_u128(1),
+            eid: Uuid::from_u128(eid),
             since: 0,
             attempt: 0,
             term: 1,
@@ -489,11 +486,12 @@ mod tests {
         busy: &[(u128, &str)],
         locks: &[(u128, &str)],
         arrived: &[(u128, &str, Option<&str>)],
-    ) -> Option<usize> {
+    ) -> Option<u64> {
         let of = |&(from, name)| (Uuid::from_u128(from), name);
         let clients = busy.iter().map(of).collect();
         let locks = locks.iter().map(of).collect();
-        let arrived = arrived.iter().map(|(from, client, lock)| request(*from, client, *lock));
+        let arrived = (1..).zip(arrived);
+        let arrived = arrived.map(|(eid, (from, client, lock))| request(eid, *from, client, *lock));
         Busy { clients, locks }.next_of(&arrived.collect(), |_| false)
     }
 

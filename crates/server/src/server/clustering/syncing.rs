@@ -48,7 +48,7 @@ impl Server {
         }
         let Self { shell, databases, clusters, states, .. } = self;
         states.answer(shell, |db, wanted| match wanted {
-            Wanted::Id(id) => {
+            Wanted::Id(id) | Wanted::Source(id) => {
                 let at = databases.position_of(db, id).zip(databases.shown(db));
                 at.is_some_and(|(at, shown)| at <= shown)
             }

@@ -96,6 +96,7 @@ impl Server {
         if !relay.follower.is_following() {
             // These are all rows, or all that was missed: no change before them is told any more.
             relay.forwards.await_all_rows();
+            self.states.has_skipped(db);
             // Their other columns come with them, or are asked for anew.
             relay.unplaced = Unplaced::default();
         }
