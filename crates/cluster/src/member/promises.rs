@@ -47,7 +47,7 @@ fn promise_of(step: &Step) -> Option<Position> {
 }
 
 impl Promises {
-    /// Those of a member whose file is in this term, and ends with this entry.
+    /// What is known to a member that opens a file of this term which ends with this entry.
     pub(super) fn new(opened: Position) -> Self {
         let (of, greeted, own) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { of, greeted, opened, own }

@@ -4,7 +4,7 @@
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server, three};
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server};
 use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
 use crate::entry::{Content, Entry};
 use crate::ids::{LinkId, Position};
@@ -61,27 +61,35 @@ fn a_removed_member_goes_when_the_leader_has_that_on_its_disk() {
     assert_eq!(told(&bench, link3, server(3)), 1);
 }
 
-/// Server 2 takes the member out of its own list, in front of its eyes.
-#[test]
-fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
-    let mut bench = Bench::follower();
-    let mut servers = three();
+/// Server 2 takes the member out of its own list, in front of its eyes. The place of that.
+fn removed_by_2(bench: &mut Bench) -> Position {
+    let mut servers = (*bench.member.servers).clone();
     servers.remove(&server(1));
     let (before, link) = (bench.member.last_position(), bench.greet(server(2), Lane::Log));
     let at = Position { term: 3, index: before.index + 1 };
-    let entry = Entry { at, content: Content::Servers(servers.into()) };
-    let (log_term, index, commit) = (before.term, before.index, at.index);
-    let entries = vec![entry];
-    let kind = APPEND;
+    let entries = vec![Entry { at, content: Content::Servers(servers.into()) }];
+    let (kind, log_term, index, commit) = (APPEND, before.term, before.index, at.index);
     bench.say(link, Step { kind, term: 3, log_term, index, commit, entries, ..Step::default() });
-    assert!(!bench.has_left);
+    assert!(!bench.member.servers.contains_key(&server(1)) && !bench.has_left);
+    at
+}
+
+/// A leader says that this server, which was a member, may go.
+fn may_go(bench: &mut Bench) {
+    let (link, comment) = (bench.greet(server(2), Lane::Control), "completed".to_owned());
+    bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+}
+
+#[test]
+fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
+    let mut bench = Bench::follower();
+    let at = removed_by_2(&mut bench);
     bench.pass(20_000);
     let link = bench.greet(server(3), Lane::Control);
     let (log_term, index) = (at.term, at.index);
     bench.say(link, Step { kind: VOTE_REQUEST, term: 4, log_term, index, ..Step::default() });
     assert_eq!(bench.member.node.vote(), Some(server(3)), "it still votes");
-    let comment = "completed".to_owned();
-    bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+    may_go(&mut bench);
     assert!(bench.has_left);
 }
 
@@ -116,20 +124,11 @@ fn whom_a_leader_has_never_known_goes_when_others_know_what_its_file_left_out() 
 fn the_removed_half_of_a_pair_stays_until_the_other_one_says_that_it_may_go() {
     let pair: Servers = [1, 2].map(|n| (server(n), address(n))).into();
     let mut bench = Bench::open(Opened { snapshot_servers: pair, ..Bench::file() });
-    let link = bench.greet(server(2), Lane::Log);
-    let before = bench.member.last_position();
-    let at = Position { term: 3, index: before.index + 1 };
-    let servers: Servers = [(server(2), address(2))].into();
-    let entries = vec![Entry { at, content: Content::Servers(servers.into()) }];
-    let (log_term, index, commit) = (before.term, before.index, at.index);
-    let kind = APPEND;
-    bench.say(link, Step { kind, term: 3, log_term, index, commit, entries, ..Step::default() });
-    assert_eq!(bench.member.servers.len(), 1);
+    removed_by_2(&mut bench);
     bench.member.leave(bench.now_us);
     bench.run();
     assert!(!bench.has_left);
-    let comment = "completed".to_owned();
-    bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
+    may_go(&mut bench);
     assert!(bench.has_left);
 }
 
