@@ -236,3 +236,41 @@ fn a_conversion_in_the_log_is_carried_over() {
     let rows = scratch.run(&tool, &["query", "s.db", select]);
     assert_eq!(out(&rows), "[{\"rows\":[{\"n\":7}]}]\n", "{}", err(&rows));
 }
+
+/// An entry of this index and term that inserts a row whose `n` is its index.
+fn inserts(index: u64, term: u64) -> String {
+    let (eid, row) = (&EID[8..], &S1[8..]);
+    format!(
+        r#"{{"term":{term},"index":{index},"eid":"{index:08}{eid}",
+           "data":[null,{{"T":{{"{index:08}{row}":{{"n":{index}}}}}}}]}}"#
+    )
+}
+
+/// The rows of a clustered file, by their `n`.
+fn rows_of(scratch: &Scratch, name: &str) -> Vec<i64> {
+    let (tool, standalone) = (scratch.link("ovsdb-tool"), format!("rows-of-{name}"));
+    let done = scratch.run(&tool, &["cluster-to-standalone", &standalone, name]);
+    assert!(done.status.success(), "{}", err(&done));
+    let select = r#"["D",{"op":"select","table":"T","where":[],"columns":["n"]}]"#;
+    let found = out(&scratch.run(&tool, &["query", &standalone, select]));
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    let rows = found[0]["rows"].as_array().expect("rows");
+    let mut numbers: Vec<i64> = rows.iter().filter_map(|row| row["n"].as_i64()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// A server asked to leave, or was kicked, and then the others were lost.
+#[test]
+fn a_cluster_is_recovered_from_a_server_that_was_leaving_it() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let removal = format!(r#"{{"term":2,"index":3,"servers":{{"{S2}":"unix:b"}}}}"#);
+    let records = [&header(S1), &inserts(2, 2), &removal, &inserts(4, 2)];
+    std::fs::write(scratch.path("old.db"), file(&records.map(String::as_str))).expect("a file");
+    let done = scratch.run(&tool, &["recover-cluster", "new.db", "old.db"]);
+    assert!(done.status.success(), "{}", err(&done));
+    let said = out(&done);
+    assert!(said.contains("entries 2 to 4 were not known to be committed"), "{said}");
+    assert_eq!(rows_of(&scratch, "new.db"), [2, 4]);
+}

@@ -4,13 +4,12 @@
 //! nobody can tell any more, and what was acknowledged must not be lost. The new cluster has other ids,
 //! so that no server of the old one takes part by mistake.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use weir_data::UuidSource;
 use weir_host::vlog::Level;
-use weir_log::clustered::{ELECTION_TIMER_MS_DEFAULT, Finished, Kind, Loaded, Record, Tail};
+use weir_log::clustered::{ELECTION_TIMER_MS_DEFAULT, Finished, Loaded, Tail};
 use weir_log::standalone::snapshot_json;
 use weir_server::load::member_replayer;
 
@@ -72,9 +71,7 @@ struct Found {
 
 impl Found {
     fn read(tool: &Tool, path: &Path, seed: u64) -> Result<Self, Failure> {
-        // It says so of files that are none, or of another kind.
-        drop(LogFile::open_clustered(path)?);
-        let loaded = replay(path, seed, None)?;
+        let loaded = replay(path, seed)?;
         match &loaded.tail {
             Tail::None => {}
             Tail::Torn { warning } => tool.log.log("ovsdb", Level::Warn, warning),
@@ -93,49 +90,34 @@ impl Found {
         }
         let commit = loaded.commit_index;
         let last = loaded.entries.last().map_or(commit, |entry| entry.index);
-        if last <= commit {
-            return Ok(Self { loaded, last, commit });
-        }
-        let mut record = Vec::new();
-        Record { comment: None, term: 0, kind: Kind::CommitIndex(last) }.write(&mut record);
-        let loaded = replay(path, seed, Some((loaded.valid_len, record)))?;
         Ok(Self { loaded, last, commit })
     }
 }
 
-/// Reads a file; of some only so many bytes, with a record behind them that the file has not.
-fn replay(path: &Path, seed: u64, ends: Option<(u64, Vec<u8>)>) -> Result<Loaded, Failure> {
+/// Reads a file and applies all entries of its log. It stays open: what a server that runs puts in
+/// its place meanwhile is not looked at, nor what it appends.
+fn replay(path: &Path, seed: u64) -> Result<Loaded, Failure> {
     let shown = path.display().to_string();
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let (len, record) = match ends {
-        Some((len, record)) => (len, record),
-        None => (file.metadata().map_err(|error| failed(&error))?.len(), Vec::new()),
-    };
+    let file = LogFile::open_clustered(path)?.into_file();
+    let len = file.metadata().map_err(|error| failed(&error))?.len();
     let mut buffer = vec![0; READ_BYTES];
-    let mut read = |at: u64| -> Result<Vec<u8>, Failure> {
-        if let Some(behind) = at.checked_sub(len) {
-            let behind = usize::try_from(behind).unwrap_or(usize::MAX);
-            return Ok(record.get(behind..).unwrap_or_default().to_vec());
-        }
-        let most = usize::try_from(len - at).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let count = file.read_at(&mut buffer[..most], at).map_err(|error| failed(&error))?;
-        Ok(buffer[..count].to_vec())
-    };
     let mut replayer = member_replayer(&shown, seed);
+    replayer.salvage();
     let mut progress = Progress::bytes("reading", Some(len));
     let mut at = 0;
     loop {
-        let piece = read(at)?;
-        if piece.is_empty() {
+        let most = usize::try_from(len.saturating_sub(at)).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let count = file.read_at(&mut buffer[..most], at).map_err(|error| failed(&error))?;
+        if count == 0 {
             match replayer.finish().map_err(|error| failed(&error))? {
                 Finished::Loaded(loaded) => return Ok(*loaded),
                 Finished::Again(again) => replayer = *again,
             }
         } else {
-            at += piece.len() as u64;
+            at += count as u64;
             progress.at(at);
-            replayer.feed(&piece).map_err(|error| failed(&error))?;
+            replayer.feed(&buffer[..count]).map_err(|error| failed(&error))?;
         }
         if let Some(from) = replayer.again_from() {
             at = from;
