@@ -214,6 +214,41 @@ fn odd_schema(seed: u64) -> String {
     format!(r#"{{"name":"D","version":"1.0.0","tables":{{{tables}}}}}"#)
 }
 
+/// A beginning of it could pass for a database that a crash has torn.
+#[test]
+fn who_is_killed_while_a_standalone_database_is_made_of_a_cluster_leaves_none() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let records: Vec<String> =
+        std::iter::once(header(S1)).chain((2..300).map(|index| inserts(index, 2))).collect();
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    std::fs::write(scratch.path("c.db"), file(&records)).expect("a file");
+    let args = ["cluster-to-standalone", "s.db", "c.db"];
+    scratch.run_killed(&tool, &args);
+    assert!(!scratch.path("s.db").exists());
+    let done = scratch.run(&tool, &args);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(!scratch.path(".s.db.~new~").exists());
+    let made = std::fs::read(scratch.path("s.db")).expect("a file");
+    assert!(made.len() > 8 << 10, "{}", made.len());
+}
+
+#[test]
+fn existing_targets_of_a_standalone_database_are_refused_alike() {
+    let Some(pair) = Pair::new() else { return };
+    pair.write("1.db", FILES[0].1);
+    pair.write("empty.db", b"");
+    pair.write("full.db", b"not a database");
+    pair.link("full.db", "link.db");
+    pair.link("nothing.db", "dangling.db");
+    for target in ["empty.db", "full.db", "link.db", "dangling.db", "dangling.db", ".", "no/s.db"] {
+        pair.compare(&["cluster-to-standalone", target, "1.db"]);
+        pair.compare_file(target);
+    }
+    assert_eq!(pair.read("full.db"), b"not a database");
+    assert!(pair.read("empty.db").is_empty() && pair.ours("nothing.db").exists());
+}
+
 #[test]
 fn a_conversion_in_the_log_is_carried_over() {
     let scratch = Scratch::new();
