@@ -309,3 +309,72 @@ fn a_cluster_is_recovered_from_a_server_that_was_leaving_it() {
     assert!(said.contains("entries 2 to 4 were not known to be committed"), "{said}");
     assert_eq!(rows_of(&scratch, "new.db"), [2, 4]);
 }
+
+/// `1.db` ends last, with what a leader wrote that was cut off in term 5; `2.db` and `3.db` went on
+/// in term 6, and committed that.
+#[test]
+fn a_cluster_is_recovered_from_the_file_of_the_latest_term_and_not_of_the_longest_log() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let write = |name: &str, server: &str, entries: &[(u64, u64)]| {
+        let header = header(server);
+        let entries: Vec<String> =
+            entries.iter().map(|&(index, term)| inserts(index, term)).collect();
+        let mut records = vec![header.as_str()];
+        records.extend(entries.iter().map(String::as_str));
+        std::fs::write(scratch.path(name), file(&records)).expect("a file");
+    };
+    write("1.db", S1, &[(2, 5), (3, 5), (4, 5), (5, 5), (6, 5)]);
+    write("2.db", S2, &[(2, 5), (3, 6), (4, 6)]);
+    write("3.db", EID, &[(2, 5), (3, 6)]);
+    for (number, (files, taken, rows)) in [
+        (&["1.db", "2.db", "3.db"][..], "2.db", 2..=4),
+        (&["2.db", "1.db"], "2.db", 2..=4),
+        (&["3.db", "1.db"], "3.db", 2..=3),
+        (&["1.db"], "1.db", 2..=6),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let new = format!("new{number}.db");
+        let args = [&["recover-cluster", &new], files, &["unix:new"]].concat();
+        let done = scratch.run(&tool, &args);
+        assert!(done.status.success(), "{files:?}: {}", err(&done));
+        assert_eq!(rows_of(&scratch, &new), rows.clone().collect::<Vec<i64>>(), "{files:?}");
+        let said = out(&done);
+        let term = if taken == "1.db" { 5 } else { 6 };
+        let last =
+            format!("at unix:new; it has entry {} of term {term} of the old one", rows.end());
+        assert!(said.contains(&last), "{said}");
+        let choice = format!("{taken} is taken: the highest term, and in it the highest index");
+        assert_eq!(said.contains(&choice), files.len() > 1, "{said}");
+        assert_eq!(said.contains("1.db ends with entry 6 of term 5"), files.len() > 1, "{said}");
+    }
+}
+
+#[test]
+fn a_cluster_is_recovered_from_files_of_one_cluster_only() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let own = header(S1);
+    for (name, content) in [
+        ("1.db", file(&[&own])),
+        ("other.db", file(&[&own.replace(r#""name":"D""#, r#""name":"E""#)])),
+        ("foreign.db", file(&[&own.replace(r#""cluster_id":"5"#, r#""cluster_id":"6"#)])),
+        ("joining.db", FILES[6].1.to_vec()),
+    ] {
+        std::fs::write(scratch.path(name), content).expect("a file");
+    }
+    for (files, why) in [
+        (&["1.db", "other.db"][..], "other.db: this is of another database than 1.db"),
+        (&["foreign.db", "1.db"], "1.db: this is of another cluster than foreign.db"),
+        (&["1.db", "joining.db"], "joining.db: the server has not joined its cluster"),
+        (&["1.db", "missing.db"], "missing.db: open failed (No such file or directory)"),
+        (&["1.db", "1.db", "tcp:192.0.2.1"], "tcp:192.0.2.1: syntax error in address"),
+        (&["1.db", "unix:a", "unix:b"], "unix:a: open failed (No such file or directory)"),
+    ] {
+        let refused = scratch.run(&tool, &[&["recover-cluster", "new.db"], files].concat());
+        assert!(!refused.status.success() && err(&refused).contains(why), "{}", err(&refused));
+        assert!(!scratch.path("new.db").exists());
+    }
+}
