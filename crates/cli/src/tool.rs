@@ -1,5 +1,6 @@
 //! `ovsdb-tool`: work on database files while no server runs.
 
+mod beside;
 mod cluster;
 mod commands;
 mod create;

@@ -214,6 +214,41 @@ fn odd_schema(seed: u64) -> String {
     format!(r#"{{"name":"D","version":"1.0.0","tables":{{{tables}}}}}"#)
 }
 
+/// A beginning of it could pass for a database that a crash has torn.
+#[test]
+fn who_is_killed_while_a_standalone_database_is_made_of_a_cluster_leaves_none() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let records: Vec<String> =
+        std::iter::once(header(S1)).chain((2..300).map(|index| inserts(index, 2))).collect();
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    std::fs::write(scratch.path("c.db"), file(&records)).expect("a file");
+    let args = ["cluster-to-standalone", "s.db", "c.db"];
+    scratch.run_killed(&tool, &args);
+    assert!(!scratch.path("s.db").exists());
+    let done = scratch.run(&tool, &args);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(!scratch.path(".s.db.~new~").exists());
+    let made = std::fs::read(scratch.path("s.db")).expect("a file");
+    assert!(made.len() > 8 << 10, "{}", made.len());
+}
+
+#[test]
+fn existing_targets_of_a_standalone_database_are_refused_alike() {
+    let Some(pair) = Pair::new() else { return };
+    pair.write("1.db", FILES[0].1);
+    pair.write("empty.db", b"");
+    pair.write("full.db", b"not a database");
+    pair.link("full.db", "link.db");
+    pair.link("nothing.db", "dangling.db");
+    for target in ["empty.db", "full.db", "link.db", "dangling.db", "dangling.db", ".", "no/s.db"] {
+        pair.compare(&["cluster-to-standalone", target, "1.db"]);
+        pair.compare_file(target);
+    }
+    assert_eq!(pair.read("full.db"), b"not a database");
+    assert!(pair.read("empty.db").is_empty() && pair.ours("nothing.db").exists());
+}
+
 #[test]
 fn a_conversion_in_the_log_is_carried_over() {
     let scratch = Scratch::new();
@@ -235,4 +270,111 @@ fn a_conversion_in_the_log_is_carried_over() {
     let select = r#"["D",{"op":"select","table":"T","where":[],"columns":["n"]}]"#;
     let rows = scratch.run(&tool, &["query", "s.db", select]);
     assert_eq!(out(&rows), "[{\"rows\":[{\"n\":7}]}]\n", "{}", err(&rows));
+}
+
+/// An entry of this index and term that inserts a row whose `n` is its index.
+fn inserts(index: u64, term: u64) -> String {
+    let (eid, row) = (&EID[8..], &S1[8..]);
+    format!(
+        r#"{{"term":{term},"index":{index},"eid":"{index:08}{eid}",
+           "data":[null,{{"T":{{"{index:08}{row}":{{"n":{index}}}}}}}]}}"#
+    )
+}
+
+/// The rows of a clustered file, by their `n`.
+fn rows_of(scratch: &Scratch, name: &str) -> Vec<i64> {
+    let (tool, standalone) = (scratch.link("ovsdb-tool"), format!("rows-of-{name}"));
+    let done = scratch.run(&tool, &["cluster-to-standalone", &standalone, name]);
+    assert!(done.status.success(), "{}", err(&done));
+    let select = r#"["D",{"op":"select","table":"T","where":[],"columns":["n"]}]"#;
+    let found = out(&scratch.run(&tool, &["query", &standalone, select]));
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    let rows = found[0]["rows"].as_array().expect("rows");
+    let mut numbers: Vec<i64> = rows.iter().filter_map(|row| row["n"].as_i64()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// A server asked to leave, or was kicked, and then the others were lost.
+#[test]
+fn a_cluster_is_recovered_from_a_server_that_was_leaving_it() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let removal = format!(r#"{{"term":2,"index":3,"servers":{{"{S2}":"unix:b"}}}}"#);
+    let records = [&header(S1), &inserts(2, 2), &removal, &inserts(4, 2)];
+    std::fs::write(scratch.path("old.db"), file(&records.map(String::as_str))).expect("a file");
+    let done = scratch.run(&tool, &["recover-cluster", "new.db", "old.db"]);
+    assert!(done.status.success(), "{}", err(&done));
+    let said = out(&done);
+    assert!(said.contains("entries 2 to 4 were not known to be committed"), "{said}");
+    assert_eq!(rows_of(&scratch, "new.db"), [2, 4]);
+}
+
+/// `1.db` ends last, with what a leader wrote that was cut off in term 5; `2.db` and `3.db` went on
+/// in term 6, and committed that.
+#[test]
+fn a_cluster_is_recovered_from_the_file_of_the_latest_term_and_not_of_the_longest_log() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let write = |name: &str, server: &str, entries: &[(u64, u64)]| {
+        let header = header(server);
+        let entries: Vec<String> =
+            entries.iter().map(|&(index, term)| inserts(index, term)).collect();
+        let mut records = vec![header.as_str()];
+        records.extend(entries.iter().map(String::as_str));
+        std::fs::write(scratch.path(name), file(&records)).expect("a file");
+    };
+    write("1.db", S1, &[(2, 5), (3, 5), (4, 5), (5, 5), (6, 5)]);
+    write("2.db", S2, &[(2, 5), (3, 6), (4, 6)]);
+    write("3.db", EID, &[(2, 5), (3, 6)]);
+    for (number, (files, taken, rows)) in [
+        (&["1.db", "2.db", "3.db"][..], "2.db", 2..=4),
+        (&["2.db", "1.db"], "2.db", 2..=4),
+        (&["3.db", "1.db"], "3.db", 2..=3),
+        (&["1.db"], "1.db", 2..=6),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let new = format!("new{number}.db");
+        let args = [&["recover-cluster", &new], files, &["unix:new"]].concat();
+        let done = scratch.run(&tool, &args);
+        assert!(done.status.success(), "{files:?}: {}", err(&done));
+        assert_eq!(rows_of(&scratch, &new), rows.clone().collect::<Vec<i64>>(), "{files:?}");
+        let said = out(&done);
+        let term = if taken == "1.db" { 5 } else { 6 };
+        let last =
+            format!("at unix:new; it has entry {} of term {term} of the old one", rows.end());
+        assert!(said.contains(&last), "{said}");
+        let choice = format!("{taken} is taken: the highest term, and in it the highest index");
+        assert_eq!(said.contains(&choice), files.len() > 1, "{said}");
+        assert_eq!(said.contains("1.db ends with entry 6 of term 5"), files.len() > 1, "{said}");
+    }
+}
+
+#[test]
+fn a_cluster_is_recovered_from_files_of_one_cluster_only() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    let own = header(S1);
+    for (name, content) in [
+        ("1.db", file(&[&own])),
+        ("other.db", file(&[&own.replace(r#""name":"D""#, r#""name":"E""#)])),
+        ("foreign.db", file(&[&own.replace(r#""cluster_id":"5"#, r#""cluster_id":"6"#)])),
+        ("joining.db", FILES[6].1.to_vec()),
+    ] {
+        std::fs::write(scratch.path(name), content).expect("a file");
+    }
+    for (files, why) in [
+        (&["1.db", "other.db"][..], "other.db: this is of another database than 1.db"),
+        (&["foreign.db", "1.db"], "1.db: this is of another cluster than foreign.db"),
+        (&["1.db", "joining.db"], "joining.db: the server has not joined its cluster"),
+        (&["1.db", "missing.db"], "missing.db: open failed (No such file or directory)"),
+        (&["1.db", "1.db", "tcp:192.0.2.1"], "tcp:192.0.2.1: syntax error in address"),
+        (&["1.db", "unix:a", "unix:b"], "unix:a: open failed (No such file or directory)"),
+    ] {
+        let refused = scratch.run(&tool, &[&["recover-cluster", "new.db"], files].concat());
+        assert!(!refused.status.success() && err(&refused).contains(why), "{}", err(&refused));
+        assert!(!scratch.path("new.db").exists());
+    }
 }

@@ -333,3 +333,101 @@ fn mode_survives_a_compaction() {
     let log = scratch.run(&tool, &["show-log", "a.db"]);
     assert!(out(&log).contains("\"compacted by ovsdb-tool 4.0.90\""), "{}", out(&log));
 }
+
+/// A database of many records, `a.db`: a compact one of its rows has some 60 KB.
+fn long_database(scratch: &Scratch) {
+    scratch.write("schema", SCHEMA);
+    let mut file = log_record(SCHEMA);
+    for n in 0..300 {
+        let (row, name) = (format!("{n:08}-2222-4222-8222-222222222222"), "x".repeat(100));
+        let json = format!(r#"{{"T":{{"{row}":{{"name":"{name}","n":{n}}}}}}}"#);
+        file.extend(log_record(&json));
+    }
+    std::fs::write(scratch.path("a.db"), file).expect("a file");
+}
+
+#[test]
+fn who_is_killed_while_a_file_is_written_anew_leaves_the_old_one() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    long_database(&scratch);
+    scratch.run(&tool, &["create", "b.db", "schema"]);
+    let read = |name: &str| std::fs::read(scratch.path(name)).expect("a file");
+    let (old, other) = (read("a.db"), read("b.db"));
+    std::os::unix::fs::symlink("a.db", scratch.path("link.db")).expect("a link");
+    std::fs::hard_link(scratch.path("a.db"), scratch.path("hard.db")).expect("a link");
+    for args in [
+        &["compact", "a.db"][..],
+        &["compact", "a.db", "a.db"],
+        &["compact", "a.db", "link.db"],
+        &["compact", "link.db", "./a.db"],
+        &["compact", "a.db", "hard.db"],
+        &["convert", "a.db", "schema", "a.db"],
+        &["compact", "a.db", "b.db"],
+        &["compact", "a.db", "new.db"],
+    ] {
+        scratch.run_killed(&tool, args);
+        assert!(read("a.db") == old && read("hard.db") == old && read("b.db") == other, "{args:?}");
+        assert!(!scratch.path("new.db").exists(), "{args:?}");
+    }
+    // Nobody is kept from doing it again, and nothing stays behind.
+    for target in ["b.db", "new.db", "link.db"] {
+        let done = scratch.run(&tool, &["compact", "a.db", target]);
+        assert!(done.status.success(), "{}", err(&done));
+        assert!(!scratch.path(&format!(".{target}.~new~")).exists());
+    }
+    assert!(!scratch.path(".a.db.~new~").exists() && scratch.path("link.db").is_symlink());
+    assert!(read("a.db") != old, "it was compacted");
+    let select = r#"["D",{"op":"select","table":"T","where":[["n",">=",0]],"columns":["n"]}]"#;
+    let rows = |name: &str| out(&scratch.run(&tool, &["query", name, select]));
+    assert_eq!(rows("hard.db").matches(r#"{"n":"#).count(), 300);
+    for name in ["a.db", "b.db", "new.db"] {
+        assert_eq!(rows(name).matches(r#"{"n":"#).count(), 300, "{name}");
+    }
+}
+
+/// As the reference leaves it, which writes over it.
+#[test]
+fn an_existing_destination_keeps_its_mode_and_the_link_to_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(pair) = Pair::new() else { return };
+    database(&pair);
+    for (number, mode) in [0o600, 0o640, 0o664, 0o606].into_iter().enumerate() {
+        let (name, link) = (format!("to{number}.db"), format!("link{number}.db"));
+        pair.write(&name, b"");
+        pair.link(&name, &link);
+        let sides = [pair.ours(&name), pair.theirs(&name)];
+        for path in &sides {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
+        }
+        // First an empty file is there, then a database, by a link or not.
+        for target in [&name, &name, &link] {
+            pair.compare(&["compact", "a.db", target]);
+            pair.compare_file(target);
+            for path in &sides {
+                let found = path.symlink_metadata().expect("a file");
+                assert!(found.is_file(), "{}", path.display());
+                assert_eq!(found.permissions().mode() & 0o777, mode, "{}", path.display());
+            }
+        }
+    }
+    pair.compare(&["compact", "a.db", "."]);
+    let _locks = pair.lock("to0.db");
+    pair.compare(&["compact", "a.db", "to0.db"]);
+    pair.compare(&["compact", "a.db", "link0.db"]);
+}
+
+/// A temporary name of a database in place is a name like any other.
+#[test]
+fn a_source_whose_name_ends_like_a_temporary_one_stays() {
+    let scratch = Scratch::new();
+    let tool = scratch.link("ovsdb-tool");
+    long_database(&scratch);
+    std::fs::rename(scratch.path("a.db"), scratch.path("b.db.tmp")).expect("a rename");
+    let old = std::fs::read(scratch.path("b.db.tmp")).expect("a file");
+    for _ in 0..2 {
+        let done = scratch.run(&tool, &["compact", "b.db.tmp", "b.db"]);
+        assert!(done.status.success(), "{}", err(&done));
+        assert_eq!(std::fs::read(scratch.path("b.db.tmp")).expect("it stays"), old);
+    }
+}

@@ -50,10 +50,24 @@ fn read_with(
     reading: Reading,
     each: &mut dyn FnMut(Applied<'_>),
 ) -> Result<Loaded, LoadError> {
-    let Reading { step, pieces_min, kept_max } = reading;
-    let mut replayer = Replayer::with_budget("db", 3, pieces_min, kept_max);
-    replayer.convert_with(convert);
+    let mut replayer = replayer(reading);
     replayer.tell_deltas_from(0);
+    read_by(replayer, file, reading, each)
+}
+
+fn replayer(reading: Reading) -> Replayer {
+    let mut replayer = Replayer::with_budget("db", 3, reading.pieces_min, reading.kept_max);
+    replayer.convert_with(convert);
+    replayer
+}
+
+fn read_by(
+    mut replayer: Replayer,
+    file: &[u8],
+    reading: Reading,
+    each: &mut dyn FnMut(Applied<'_>),
+) -> Result<Loaded, LoadError> {
+    let step = reading.step;
     let mut at = 0;
     // Each phase goes through the file at most twice a record that is read once more.
     for _ in 0..10_000_000 {
@@ -78,6 +92,12 @@ fn read_with(
 
 fn read(file: &[u8], reading: Reading) -> Result<Loaded, LoadError> {
     read_with(file, reading, &mut |_| ())
+}
+
+fn salvaged(file: &[u8], reading: Reading) -> Result<Loaded, LoadError> {
+    let mut replayer = replayer(reading);
+    replayer.salvage();
+    read_by(replayer, file, reading, &mut |_| ())
 }
 
 /// Schemas of the tests differ in their version only.
@@ -348,6 +368,33 @@ fn what_was_written_is_read_however_it_is_fed() {
     }
 }
 
+/// Where the cluster is lost, nobody can tell any more which entries were committed.
+#[test]
+fn salvaging_applies_all_entries_that_were_not_taken_back() {
+    let mut more = 0;
+    for seed in 0..60 {
+        let writer = written(seed, 60);
+        let known = &writer.known;
+        let expected = Known {
+            version: writer.behind.last().unwrap().version.clone(),
+            content: content(&writer.store),
+            ..known.clone()
+        };
+        more += usize::from(expected != *known);
+        // The end, or what a crash has torn behind it.
+        let torn = [&writer.file[..], &writer.file[..40]].concat();
+        for reading in READINGS {
+            let loaded = salvaged(&writer.file, reading).unwrap();
+            assert_eq!(loaded.tail, Tail::None);
+            assert_eq!(Known::of(&loaded, &writer.file), expected, "{seed} {reading:?}");
+            let loaded = salvaged(&torn, reading).unwrap();
+            assert!(matches!(loaded.tail, Tail::Torn { .. }));
+            assert_eq!(Known::of(&loaded, &writer.file), expected, "{seed} {reading:?}");
+        }
+    }
+    assert!(more > 20, "{more} files with entries that are not committed");
+}
+
 #[test]
 fn a_file_that_is_cut_anywhere_tells_what_is_before() {
     let mut torn = 0;
@@ -597,6 +644,22 @@ fn a_server_whose_removal_is_not_known_to_be_committed_is_a_member() {
     for reading in READINGS {
         let loaded = read(&file(&[&usual_header(), &removal]), reading).unwrap();
         assert_eq!((loaded.committed.servers.len(), loaded.latest.servers.len()), (2, 1));
+    }
+}
+
+/// A lost cluster's rows are wanted, be the removal of the file's server committed or not.
+#[test]
+fn the_file_of_a_server_that_was_leaving_can_be_salvaged() {
+    let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
+    let row = format!(r#"[null,{{"T":{{"{S1}":{{"n":1}}}}}}]"#);
+    let behind = format!(r#"{{"term":2,"index":3,"eid":"{EID}","data":{row}}}"#);
+    for commit in [1, 2, 3] {
+        let commit = format!(r#"{{"commit_index":{commit}}}"#);
+        let file = file(&[&usual_header(), &removal, &behind, &commit]);
+        for reading in READINGS {
+            let loaded = salvaged(&file, reading).unwrap();
+            assert_eq!(content(&loaded.store.unwrap()).len(), 1, "{commit} {reading:?}");
+        }
     }
 }
 

@@ -67,7 +67,13 @@ const COMMANDS: &[Command] = &[
 
 /// Commands that the reference does not have: its lists are the same.
 const OWN: &[Command] = &[
-    command("recover-cluster", "db clusterdb [local]", 2, 3, cluster::recover::recover_cluster),
+    command(
+        "recover-cluster",
+        "db clusterdb... [local]",
+        2,
+        ANY,
+        cluster::recover::recover_cluster,
+    ),
     command("change-address", "db address", 2, 2, cluster::address::change_address),
 ];
 

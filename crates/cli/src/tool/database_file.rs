@@ -1,14 +1,14 @@
 //! New database files: locked, created, written and synced as the reference does it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use weir_host::{LockError, LockFile, lock_path};
 
-/// Mode of a new database file, less the umask.
-pub(crate) const FILE_MODE: u32 = 0o660;
+use super::beside::{Beside, FILE_MODE};
 
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 10;
@@ -37,19 +37,23 @@ impl From<LockError> for CreateError {
 }
 
 /// Creates a database file with this content and syncs it. Nothing may be there, a dangling
-/// symbolic link aside, whose target is created.
+/// symbolic link aside, whose target is created. The name comes last: a beginning of the content
+/// could pass for a database that a crash has torn.
 pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
     let path = follow_links(name);
     let _lock = LockFile::lock(&lock_path(&path), &[])?;
+    if path.symlink_metadata().is_ok() {
+        return Err(CreateError::at("create failed")(Errno::EXIST.into()));
+    }
+    let mut file = Beside::create(&path, None).map_err(CreateError::at("create failed"))?;
+    file.write(content).and_then(|()| file.sync()).map_err(CreateError::at("write failed"))?;
+    // Not every file system links or renames to what must not be there: the name is taken first.
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(FILE_MODE);
-    let mut file = options.open(&path).map_err(CreateError::at("create failed"))?;
-    sync_folder(&path);
-    let written = file.write_all(content).and_then(|()| file.sync_data());
-    written.map_err(|error| {
-        // A file without its first record cannot be opened and only stands in the way.
+    options.write(true).create_new(true).mode(FILE_MODE);
+    options.open(&path).map_err(CreateError::at("create failed"))?;
+    file.rename_over(&path).map_err(|error| {
         let _ = std::fs::remove_file(&path);
-        CreateError { step: "write failed", error, warnings: vec![] }
+        CreateError::at("create failed")(error)
     })
 }
 
@@ -61,14 +65,6 @@ pub(crate) fn follow_links(name: &Path) -> PathBuf {
         path = path.parent().map_or(target.clone(), |folder| folder.join(&target));
     }
     path
-}
-
-/// Makes the file's name durable, where the file system can.
-pub(crate) fn sync_folder(path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
-        let _ = folder.sync_all();
-    }
 }
 
 #[cfg(test)]

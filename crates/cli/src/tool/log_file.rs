@@ -109,6 +109,11 @@ impl LogFile {
         }
     }
 
+    /// The file itself, for who reads it in another way.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
     /// Where the next record begins, in bytes.
     pub(super) fn offset(&self) -> u64 {
         self.reader.offset()

@@ -99,9 +99,11 @@ const GROUPS: &[CommandGroup] = &[
             ),
             usage(
                 "recover-cluster",
-                "DB CLUSTERDB [LOCAL]",
+                "DB CLUSTERDB... [LOCAL]",
                 FILE,
-                "makes the first server's file DB of a new cluster from one file of an old one",
+                "makes the first server's file DB of a new cluster from the files that are left of \
+                 an old one: from the one whose last entry has the highest term, then the highest \
+                 index",
             ),
             usage(
                 "change-address",

@@ -7,16 +7,16 @@
 //! 3. `FILE.tmp` gets its mode and owner, the new content, and is synced.
 //! 4. The rename makes it the database.
 //!
-//! To another file, that file is locked and overwritten, provided that it is new, empty, or a
-//! standalone database.
+//! To a named destination, that one is locked and must be new, empty, or a standalone database.
+//! What takes its place is written beside it, so a destination may as well be the source.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{Metadata, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use weir_data::{Snapshot, UuidSource};
 use weir_engine::Database;
 use weir_host::vlog::Level;
@@ -24,15 +24,13 @@ use weir_host::{LockError, LockFile, Replacement, lock_path, temporary_path};
 use weir_log::record::Magic;
 use weir_log::standalone::{write_schema, write_snapshot};
 
+use super::beside::{Beside, sync_folder};
 use super::log_file::LogFile;
 use super::options::Tool;
 use super::{keys, load, queries, schema_file};
 use crate::program::{Failure, Outcome, strerror};
 use crate::progress::Progress;
-use crate::tool::database_file::{FILE_MODE, follow_links, sync_folder};
-
-/// Bytes gathered before a write to a file that is not replaced.
-const BUFFER_BYTES: usize = 1 << 20;
+use crate::tool::database_file::follow_links;
 
 /// Runs `compact [DB [DST]]`.
 pub(super) fn compact(tool: &Tool, args: &[String]) -> Outcome {
@@ -86,7 +84,7 @@ fn rewrite(
     drop(database);
     let comment = format!("{done} by ovsdb-tool {}", weir_host::version::OVS_VERSION);
     match destination {
-        Some(_) => overwrite(&target, &snapshot, &comment)?,
+        Some(_) => write_to(&target, &snapshot, &comment)?,
         None => replace(&source, |sink| write(&snapshot, &comment, sink))?,
     }
     // Nobody waits for memory to be given back row by row.
@@ -127,35 +125,36 @@ pub(super) fn replace(
     Ok(())
 }
 
-/// Writes to a file that need not be there.
-fn overwrite(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Failure> {
-    let mut file = open_destination(path)?;
+/// Writes a file that need not be there, and may be the one that was read.
+fn write_to(path: &Path, snapshot: &Snapshot, comment: &str) -> Result<(), Failure> {
+    let there = check_destination(path)?;
+    let mut file = Beside::create(path, there.as_ref())
+        .map_err(|error| failed(path, "create or open failed", &error))?;
     let written = |error| failed(path, "write failed", &error);
-    file.set_len(0).map_err(|error| failed(path, "cannot truncate to length 0", &error))?;
-    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-    write(snapshot, comment, &mut |bytes| {
-        buffer.extend_from_slice(bytes);
-        if buffer.len() >= BUFFER_BYTES {
-            file.write_all(&buffer).map_err(written)?;
-            buffer.clear();
-        }
-        Ok(())
-    })?;
-    file.write_all(&buffer).and_then(|()| file.sync_all()).map_err(written)
+    write(snapshot, comment, &mut |bytes| file.write(bytes).map_err(written))?;
+    file.sync().map_err(written)?;
+    file.rename_over(path).map_err(|error| failed(path, "rename failed", &error))
 }
 
-fn open_destination(path: &Path) -> Result<File, Failure> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-    let file = options.open(path).map_err(|error| failed(path, "create or open failed", &error))?;
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
-    if length == 0 {
-        sync_folder(path);
-    } else if LogFile::open(path)?.1 != Magic::Standalone {
+/// What is at a destination; only an empty file or a standalone database may be.
+fn check_destination(path: &Path) -> Result<Option<Metadata>, Failure> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let cannot = |error| failed(path, "create or open failed", &error);
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(cannot)?,
+    };
+    let there = file.metadata().map_err(cannot)?;
+    if there.len() > 0 && LogFile::open(path)?.1 != Magic::Standalone {
         let path = path.display();
         return Err(Failure::new(format!("ovsdb error: {path}: unexpected file format")));
     }
-    Ok(file)
+    if !there.is_file() {
+        // A device or a pipe: the reference empties what it overwrites, and finds out.
+        let error = file.set_len(0).err().unwrap_or(Errno::INVAL.into());
+        return Err(failed(path, "cannot truncate to length 0", &error));
+    }
+    Ok(Some(there))
 }
 
 fn write(snapshot: &Snapshot, comment: &str, sink: Sink<'_>) -> Result<(), Failure> {

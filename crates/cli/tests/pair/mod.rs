@@ -49,6 +49,11 @@ impl Pair {
         self.ours.path(name)
     }
 
+    /// Where the reference's file of this name is.
+    pub(crate) fn theirs(&self, name: &str) -> PathBuf {
+        self.theirs.path(name)
+    }
+
     /// The reference does something, and both sides get the file that came of it (the argument
     /// behind the command's name).
     pub(crate) fn prepare(&self, args: &[&str]) {

@@ -77,6 +77,16 @@ impl Scratch {
     pub(crate) fn run(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Output {
         self.command(program).args(args).output().expect("the program starts")
     }
+
+    /// Runs a command that the system kills in the middle of a file: beyond 8 KiB of it.
+    pub(crate) fn run_killed(&self, program: &Path, args: &[&str]) {
+        let limited = r#"ulimit -c 0; ulimit -f 16; exec "$0" "$@""#;
+        let program = program.to_str().expect("a path of text");
+        let killed = self.run("sh", &[&["-c", limited, program], args].concat());
+        let signal = std::os::unix::process::ExitStatusExt::signal(&killed.status);
+        let expected = rustix::process::Signal::XFSZ.as_raw();
+        assert_eq!(signal, Some(expected), "{args:?}: {}", err(&killed));
+    }
 }
 
 impl Drop for Scratch {

@@ -5,7 +5,8 @@
 //!    committed, and then applied to the tables; beyond [`KEPT_BYTES_MAX`] only its place is noted.
 //! 3. If a record is bad: do good ones behind it show that it was on the disk once? Else it is what a
 //!    crash has torn ([`Search`]).
-//! 4. Committed entries that were not kept are read again from their places.
+//! 4. Committed entries that were not kept are read again from their places; all entries, if their
+//!    cluster is lost.
 //!
 //! The caller feeds the file from its beginning, and goes to another place whenever
 //! [`Replayer::again_from`] says so.
@@ -100,6 +101,8 @@ pub struct Replayer {
     snapshot_len: u64,
     /// An entry of a schema without rows has been applied.
     has_bare: bool,
+    /// As [`Replayer::salvage`] asked for.
+    salvages: bool,
     tail: Tail,
 }
 
@@ -182,8 +185,15 @@ impl Replayer {
             records: 0,
             snapshot_len: 0,
             has_bare: false,
+            salvages: false,
             tail: Tail::None,
         }
+    }
+
+    /// The cluster is lost, and the file is to give what it has: at its end all entries of its log
+    /// are applied, committed or not, and whether its server is a member does not matter.
+    pub fn salvage(&mut self) {
+        self.salvages = true;
     }
 
     /// How rows come under another schema. Without this a file with such an entry is refused.
@@ -419,6 +429,14 @@ impl Replayer {
         Ok(())
     }
 
+    /// Applies all entries that have been kept, committed or not.
+    fn apply_kept(&mut self) -> Result<(), Problem> {
+        while let Some((index, text)) = self.unapplied.take(u64::MAX) {
+            self.apply(index, &text, &mut |_| ())?;
+        }
+        Ok(())
+    }
+
     /// Applies the data of an entry.
     fn apply(&mut self, index: u64, text: &[u8], each: &mut Each<'_>) -> Result<(), Problem> {
         let text = weir_json::validate_value(text)
@@ -518,6 +536,9 @@ impl Replayer {
         {
             self.tail = Tail::Damaged { warning: warning.clone(), good_offset };
         }
+        if self.salvages {
+            self.apply_kept().map_err(|problem| self.told(problem))?;
+        }
         if let Some((_, place)) = self.next_place() {
             if !matches!(self.phase, Phase::Again(_)) {
                 self.phase = Phase::Again(None);
@@ -541,7 +562,7 @@ impl Replayer {
         // member has got a snapshot, and is about to become one.
         let was_member = log.has_had(server_id) || log.base().servers.is_empty();
         let is_member = committed.servers.contains_key(&server_id);
-        if remotes.is_empty() && was_member && !is_member {
+        if remotes.is_empty() && was_member && !is_member && !self.salvages {
             return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
         }
         Ok(Loaded {

@@ -28,10 +28,11 @@ impl std::fmt::Debug for Data {
 }
 
 impl Replayer {
-    /// The next committed entry with data that has not been applied, and where that is.
+    /// The next entry with data that is to be applied and was not, and where that is.
     pub(super) fn next_place(&self) -> Option<(u64, DataPlace)> {
         let log = &self.file.as_ref()?.log;
-        let mut indexes = self.unapplied.next()?..=log.commit_index;
+        let last = if self.salvages { log.end() - 1 } else { log.commit_index };
+        let mut indexes = self.unapplied.next()?..=last;
         indexes.find_map(|index| Some((index, log.entry(index)?.data?)))
     }
 

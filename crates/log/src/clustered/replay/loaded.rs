@@ -35,8 +35,9 @@ pub struct Loaded {
     pub committed: Configuration,
     /// What is in force as of the last entry.
     pub latest: Configuration,
-    /// The rows as of the commit index; none without a snapshot or an entry with a schema. Nothing
-    /// but types has been checked.
+    /// The rows as of the commit index, or of the last entry if [`super::Replayer::salvage`] asked
+    /// for that; none without a snapshot or an entry with a schema. Nothing but types has been
+    /// checked.
     pub store: Option<Store>,
     /// Where the last good record ends: appends go there.
     pub valid_len: u64,
