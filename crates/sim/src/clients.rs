@@ -192,7 +192,8 @@ impl World {
             must("liveness", self.checks.liveness.looked(now_us, &who, asked_us, tries));
         }
         if let Some((_, since_us)) = &client.asked {
-            let is_patient = client.watches || since_us + PATIENCE_US > now_us;
+            // Who asks behind the faults waits, so that it is seen when nothing comes.
+            let is_patient = client.watches || self.is_calm || since_us + PATIENCE_US > now_us;
             if !is_patient && let Some(session) = client.session {
                 self.hang_up(session);
             }

@@ -152,7 +152,9 @@ impl World {
             let due_us = since_us.map(|since_us| since_us + may_wait_us);
             must("liveness", self.checks.liveness.looked(now_us, &who, due_us, tries));
         }
-        let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
+        // Who asks behind the faults waits, so that it is seen when nothing comes.
+        let is_patient =
+            self.is_calm || since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         match self.pipelines[number].session {
             Some(session) if !is_patient => self.hang_up(session),
             _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
