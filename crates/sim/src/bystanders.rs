@@ -99,7 +99,7 @@ impl World {
         self.send_request(now_us + 20, session, (id, method, &params));
     }
 
-    fn bystander_of(&self, session: SessionId) -> Option<usize> {
+    pub(crate) fn bystander_of(&self, session: SessionId) -> Option<usize> {
         let is_it = |who: &Bystander| who.session.is_some_and(|(.., own)| own == session);
         self.bystanders.iter().position(is_it)
     }
@@ -138,6 +138,8 @@ impl World {
         let session = bystander.session.expect("it has a session");
         let error = &message["error"];
         if is_not_served(error) || *error == json!("canceled") {
+            let text = format!("bystander {number} asks for {what} and is told {error}");
+            self.sent_away(session.0, &text);
             return self.hang_up(session);
         }
         let is_late = what == "weir_sync" && error["error"] == json!("timed out");

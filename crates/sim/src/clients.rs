@@ -329,10 +329,14 @@ impl World {
         self.send_request(at, session, (id, method, params));
     }
 
+    pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
+        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
+        self.clients.iter().position(is_it)
+    }
+
     /// A session has ended.
     pub(crate) fn client_ended(&mut self, session: SessionId) {
-        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
-        let Some(number) = self.clients.iter().position(is_it) else { return };
+        let Some(number) = self.client_of(session) else { return };
         if self.clients[number].following.is_some() {
             self.clients[number].session = None;
             return self.replica_input(number, Input::Down(None));
@@ -359,8 +363,7 @@ impl World {
 
     /// A client takes what it has been sent.
     pub(crate) fn sent(&mut self, n: usize, session: SessionId) {
-        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
-        while let Some(number) = self.clients.iter().position(is_it) {
+        while let Some(number) = self.client_of(session) {
             let Some(message) = self.next_message(n, session) else { return };
             if self.clients[number].following.is_some() {
                 self.replica_hears(number, &message);
@@ -393,6 +396,11 @@ impl World {
         let error = &message["error"];
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled");
+        if is_away || is_canceled {
+            let text = format!("client {number} asks for {asked:?} and is told {error}");
+            self.sent_away(n, &text);
+        }
+        let client = &mut self.clients[number];
         // Who waits for a state, or for first rows, is told when the database goes.
         if is_away || is_canceled && matches!(asked, Asked::Sync(_) | Asked::Monitor) {
             return self.not_served(number, (asked, asked_us));

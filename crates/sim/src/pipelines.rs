@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    fn pipeline_of(&self, session: SessionId) -> Option<usize> {
+    pub(crate) fn pipeline_of(&self, session: SessionId) -> Option<usize> {
         let is_it = |pipeline: &Pipeline| pipeline.session.is_some_and(|(.., own)| own == session);
         self.pipelines.iter().position(is_it)
     }
@@ -318,6 +318,8 @@ impl World {
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();
         if is_away || is_canceled {
+            let text = format!("pipeline {number} asks for {asked:?} and is told {error}");
+            self.sent_away(n, &text);
             // What a relay had sent on may have been done.
             match asked {
                 Asked::Insert(name) | Asked::Wait(name, _) if is_away => self.checks.refused(&name),

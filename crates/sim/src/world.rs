@@ -390,7 +390,7 @@ impl World {
                 self.bystander_is_told(n, session);
             }
             Due::Sent(session) => self.sent(n, session),
-            Due::Ended(session) => self.session_ended(n, session),
+            Due::Ended(session) => self.disconnected(n, session),
             Due::End { while_us } => {
                 self.end_process(n, false);
                 let while_us = if self.is_calm { 0 } else { while_us };

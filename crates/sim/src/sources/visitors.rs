@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    fn visitor_of(&self, session: SessionId) -> Option<usize> {
+    pub(crate) fn visitor_of(&self, session: SessionId) -> Option<usize> {
         let visitors = &self.sources.as_ref()?.visitors;
         visitors.iter().position(|visitor| visitor.session.is_some_and(|(.., own)| own == session))
     }
@@ -364,7 +364,12 @@ impl World {
         let (n_of_session, life, session) = visitor.session.expect("it has a session");
         assert_eq!(n, n_of_session, "a session has one server");
         let error = &message["error"];
-        if is_not_served(error) {
+        let is_away = is_not_served(error);
+        if is_away || *error == json!("canceled") {
+            self.sent_away(n, &format!("visitor {number} asks for {asked:?} and is told {error}"));
+        }
+        let visitor = &mut self.sources_mut().visitors[number];
+        if is_away {
             return self.hang_up((n, life, session));
         }
         if *error == json!("canceled") {
