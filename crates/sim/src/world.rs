@@ -154,8 +154,6 @@ pub struct World {
     /// A standalone server is in the place of the cluster.
     pub(crate) sources: Option<Box<Sources>>,
     pub(crate) faults: Faults,
-    /// Helpers take seconds now and then, as long as there are faults.
-    pub(crate) has_slow_helpers: bool,
     /// Faults are over.
     pub(crate) is_calm: bool,
     /// Since when.
@@ -223,7 +221,6 @@ impl World {
             tempo_changes: false,
             checks: Checks::default(),
             sources: None,
-            has_slow_helpers: faults.slow_helper > 0,
             faults,
             is_calm: false,
             calm_us: None,
