@@ -379,6 +379,7 @@ impl World {
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
+                    must("replicas", client.replica.is_whole());
                     self.compare_watchers();
                 }
                 Some(other) => panic!("{other}"),
@@ -509,6 +510,7 @@ impl World {
     fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
         let session = self.clients[number].session.expect("it has a session");
         match asked {
+                must("replicas", client.replica.is_whole());
             Asked::Insert(name) => self.checks.refused(&name),
             // It has not happened, and will not.
             Asked::Swap(..) => {}

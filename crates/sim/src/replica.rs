@@ -102,6 +102,12 @@ impl Following {
         rows.iter().filter(|row| wish.matches(row)).cloned().collect()
     }
 
+    /// Whether the rows are all that there are.
+    fn has_all(&self) -> bool {
+        let wish = self.told.and_then(|number| self.wanted.get(usize::try_from(number).ok()?));
+        matches!(wish, Some(Wish::All))
+    }
+
     /// The rows that it must have when all is settled.
     pub(crate) fn settled(&self, rows: &[Row]) -> Vec<Row> {
         assert_eq!(self.told, Some(self.wanted.len() as u64 - 1), "what is wanted last holds");
@@ -191,6 +197,12 @@ impl World {
                 }
                 output => panic!("{output:?}"),
             }
+        }
+        // What rows are of is told behind them.
+        let client = &self.clients[number];
+        let has_all = client.following.as_ref().is_some_and(|following| following.has_all());
+        if has_all {
+            must("replicas", client.replica.is_whole());
         }
     }
 

@@ -6,7 +6,8 @@ use serde_json::Value;
 use weir_data::{AtomRef, ColumnId, Datum, Edit, Row as FullRow, UuidSource};
 use weir_upstream::news::{News, Rows};
 
-use super::{Row, Verdict};
+use super::{COUNTER, Row, Verdict};
+use crate::pipelines::is_uncounted;
 
 /// The rows of somebody who watches.
 #[derive(Clone, Debug, Default)]
@@ -110,6 +111,16 @@ impl Replica {
         Ok(())
     }
 
+    /// Each state has whole transactions: as many rows as were counted, if all of them are wanted.
+    pub(crate) fn is_whole(&self) -> Verdict {
+        let counted = self.rows.values().find(|(name, _)| name == COUNTER).map_or(0, |(_, n)| *n);
+        let rows = self.rows.values().filter(|(name, _)| !is_uncounted(name)).count() as u64;
+        match counted == rows {
+            true => Ok(()),
+            false => Err(format!("{rows} rows, of which {counted} were counted")),
+        }
+    }
+
     /// The rows, in the order of their ids.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let row = |(id, (name, n)): (&String, &(String, u64))| Row {
@@ -148,6 +159,10 @@ mod tests {
         let rows = [row("1", "a", 6), row("2", "b", 0)];
         assert_eq!(same("it", &rows, &replica.rows()), Ok(()));
         assert!(same("it", &rows[..1], &replica.rows()).is_err());
+        assert!(replica.is_whole().is_err(), "nobody has counted them");
+        let counter = json!({"T": {"7": {"insert": {"name": COUNTER, "n": 2}}}});
+        replica.take(&counter).expect("it fits");
+        assert_eq!(replica.is_whole(), Ok(()));
         assert!(replica.take(&begin).is_err(), "inserted twice");
         assert!(replica.take(&json!({"T": {"3": {"modify": {"n": 6}}}})).is_err());
         assert!(replica.take(&json!({"T": {"3": {"delete": null}}})).is_err());
