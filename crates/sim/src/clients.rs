@@ -46,8 +46,9 @@ enum Asked {
     Count(Known),
     /// All rows.
     Read(Known),
-    /// A register's number, for one that nobody else writes there.
-    Swap(usize, u64),
+    /// A register's number, for one that nobody else writes there; whether the process has shown that it has
+    /// the registers.
+    Swap(usize, u64, bool),
     /// A register's number, which was asked for at this time.
     Register(usize, u64),
     Convert,
@@ -276,7 +277,8 @@ impl World {
                 client.rows += 1;
                 let new = client.rows * 100 + number as u64;
                 let of = self.rng.below(REGISTERS);
-                self.ask(number, Asked::Swap(of, new), "transact", &swap(of, new));
+                let has_rows = self.checks.has_rows(process);
+                self.ask(number, Asked::Swap(of, new, has_rows), "transact", &swap(of, new));
             }
             0..4 => {
                 client.rows += 1;
@@ -350,7 +352,7 @@ impl World {
     fn answer_lost(&mut self, number: usize, asked: Asked, asked_us: u64) {
         match asked {
             Asked::Insert(_) => self.checks.unknown(),
-            Asked::Swap(of, new) => {
+            Asked::Swap(of, new, _) => {
                 self.checks.registers[of].push(asked_us, None, Kind::Swap { new, old: None });
             }
             Asked::Chosen(chosen) => {
@@ -420,6 +422,9 @@ impl World {
                     // It was there before, or is there now.
                     None => true,
                 };
+                if client.has_counter {
+                    self.checks.shows_rows((n, life));
+                }
             }
             Asked::Insert(name) => {
                 self.insert_answered(number, (n, life), (&name, asked_us), result)
@@ -457,16 +462,21 @@ impl World {
                 self.ask(number, Asked::Register(of, asked_us), "transact", &params);
             }
             Asked::Sync(known) => self.read(number, known),
-            Asked::Swap(of, new) => {
-                if result[1]["count"] == json!(0) {
+            Asked::Swap(of, new, had_rows) => {
+                let before = result[0]["rows"][0]["n"].as_u64();
+                if result[1]["count"] == json!(0) && before.is_none() && !had_rows {
                     // A server that is behind has no registers yet: what changes nothing is answered there.
                     return;
                 }
-                assert_eq!(result[1]["count"], json!(1), "there is one register {of}: {result}");
-                let kind = Kind::Swap { new, old: result[0]["rows"][0]["n"].as_u64() };
+                let is_one = result[1]["count"] == json!(1) && before.is_some();
+                let wrong = || format!("there is one register {of}: {result}");
+                must("linear", is_one.then_some(()).ok_or_else(wrong));
+                self.checks.shows_rows((n, life));
+                let kind = Kind::Swap { new, old: before };
                 self.checks.registers[of].push(asked_us, Some(self.now_us), kind);
             }
             Asked::Register(of, since_us) => {
+                self.checks.shows_rows((n, life));
                 let n = result[0]["rows"][0]["n"].as_u64().expect("the register is there");
                 self.checks.registers[of].push(since_us, Some(self.now_us), Kind::Read(n));
             }

@@ -107,6 +107,16 @@ impl Checks {
         self.reads.known(process, if of_all { self.durable.len() } else { 0 })
     }
 
+    /// A process has shown somebody that it has rows.
+    pub(crate) fn shows_rows(&mut self, process: Process) {
+        self.reads.shows_rows(process);
+    }
+
+    /// Whether a process has shown that.
+    pub(crate) fn has_rows(&self, process: Process) -> bool {
+        self.reads.has_rows(process)
+    }
+
     /// A client has read how many rows there are.
     pub(crate) fn counted(&mut self, known: Known, counted: u64) {
         must("reads", reads::Reads::counted(known, counted));

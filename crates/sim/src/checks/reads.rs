@@ -12,6 +12,8 @@ pub(crate) type Process = (usize, u64);
 #[derive(Default)]
 pub(crate) struct Reads {
     by_process: BTreeMap<Process, Vec<String>>,
+    /// Processes that have shown somebody that they have rows.
+    with_rows: BTreeSet<Process>,
 }
 
 /// What a client may count on when it begins to read.
@@ -27,6 +29,16 @@ impl Reads {
     /// A process has told a client that a row is committed.
     pub(crate) fn told(&mut self, process: Process, name: &str) {
         self.by_process.entry(process).or_default().push(name.to_owned());
+    }
+
+    /// A process has shown somebody that it has rows.
+    pub(crate) fn shows_rows(&mut self, process: Process) {
+        self.with_rows.insert(process);
+    }
+
+    /// Whether a process has shown that, or has told a client of a row.
+    pub(crate) fn has_rows(&self, process: Process) -> bool {
+        self.with_rows.contains(&process) || self.by_process.contains_key(&process)
     }
 
     /// What a client may count on that reads from a process now.
