@@ -42,8 +42,8 @@ enum Asked {
     Chosen(Chosen),
     Outcome(Chosen),
     Sync(Known),
-    /// The row that counts the others.
-    Count(Known),
+    /// The row that counts the others, and these rows.
+    Count(Known, Vec<String>),
     /// All rows.
     Read(Known),
     /// A register's number, for one that nobody else writes there; whether the process has shown that it has
@@ -295,19 +295,24 @@ impl World {
                 let known = self.checks.known(process, true);
                 self.ask(number, Asked::Sync(known), "weir_sync", &json!(["Sim", 60_000]));
             }
-            _ => self.read(number, self.checks.known(process, false)),
+            _ => self.read(number, process, self.checks.known(process, false)),
         }
     }
 
-    /// Reads everything now and then, for that costs much, and else how much there is.
-    fn read(&mut self, number: usize, known: Known) {
+    /// Reads everything now and then, for that costs much, and else how much there is, and what was told last.
+    fn read(&mut self, number: usize, process: Process, known: Known) {
         if self.rng.chance(10) {
             let all = json!(["Sim", select(&["_uuid", "name", "n"])]);
             return self.ask(number, Asked::Read(known), "transact", &all);
         }
-        let counter = json!({"op": "select", "table": "T", "where": [["name", "==", COUNTER]],
-            "columns": ["n"]});
-        self.ask(number, Asked::Count(known), "transact", &json!(["Sim", counter]));
+        let last = self.checks.last(process, known);
+        let of = |name: &str| {
+            let is_it = json!([["name", "==", name]]);
+            json!({"op": "select", "table": "T", "where": is_it, "columns": ["n"]})
+        };
+        let mut params = vec![json!("Sim"), of(COUNTER)];
+        params.extend(last.iter().map(|name| of(name)));
+        self.ask(number, Asked::Count(known, last), "transact", &Value::Array(params));
     }
 
     fn send_chosen(&mut self, number: usize, chosen: Chosen) {
@@ -377,11 +382,11 @@ impl World {
                 Some("update3") => {
                     let client = &mut self.clients[number];
                     must("replicas", client.replica.take(&message["params"][2]));
+                    must("replicas", client.replica.is_whole());
                     let state = message["params"][1].as_str().expect("an id").to_owned();
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
-                    must("replicas", client.replica.is_whole());
                     self.compare_watchers();
                 }
                 Some(other) => panic!("{other}"),
@@ -461,7 +466,7 @@ impl World {
                 let params = json!(["Sim", read_register(of)]);
                 self.ask(number, Asked::Register(of, asked_us), "transact", &params);
             }
-            Asked::Sync(known) => self.read(number, known),
+            Asked::Sync(known) => self.read(number, (n, life), known),
             Asked::Swap(of, new, had_rows) => {
                 let before = result[0]["rows"][0]["n"].as_u64();
                 if result[1]["count"] == json!(0) && before.is_none() && !had_rows {
@@ -480,10 +485,12 @@ impl World {
                 let n = result[0]["rows"][0]["n"].as_u64().expect("the register is there");
                 self.checks.registers[of].push(since_us, Some(self.now_us), Kind::Read(n));
             }
-            Asked::Count(known) => {
+            Asked::Count(known, last) => {
                 let counted = result[0]["rows"][0]["n"].as_u64();
                 self.note(n, &format!("client {number} counts {counted:?}"));
-                self.checks.counted(known, counted.unwrap_or(0));
+                let rows_of = |at: usize| result[at + 1]["rows"].as_array().map_or(0, Vec::len);
+                let found = last.iter().enumerate().map(|(at, name)| (name.as_str(), rows_of(at)));
+                self.checks.counted(known, counted.unwrap_or(0), found);
             }
             Asked::Read(known) => {
                 if client.has_counter && !result[0]["rows"].as_array().is_none_or(Vec::is_empty) {
@@ -506,6 +513,7 @@ impl World {
                 }
                 let client = &mut self.clients[number];
                 must("replicas", client.replica.take(&result[2]));
+                must("replicas", client.replica.is_whole());
                 let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
                 self.checks.resume.told(self.now_us, state);
                 let text = format!("watcher {number} comes with {before}, found: {is_found}");
@@ -520,7 +528,6 @@ impl World {
     fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
         let session = self.clients[number].session.expect("it has a session");
         match asked {
-                must("replicas", client.replica.is_whole());
             Asked::Insert(name) => self.checks.refused(&name),
             // It has not happened, and will not.
             Asked::Swap(..) => {}
@@ -578,7 +585,7 @@ impl World {
     /// Whoever was told can see it at once, at the same process.
     fn read_at_once(&mut self, number: usize, process: Process) {
         if self.rng.chance(50) {
-            self.read(number, self.checks.known(process, false));
+            self.read(number, process, self.checks.known(process, false));
         }
     }
 

@@ -107,6 +107,13 @@ impl Checks {
         self.reads.known(process, if of_all { self.durable.len() } else { 0 })
     }
 
+    /// The rows that were told last, by a process and by anybody, of what a client may count on.
+    pub(crate) fn last(&self, process: Process, known: Known) -> Vec<String> {
+        let last =
+            self.reads.last(process, known).into_iter().chain(self.durable.last(known.of_all));
+        last.map(str::to_owned).collect()
+    }
+
     /// A process has shown somebody that it has rows.
     pub(crate) fn shows_rows(&mut self, process: Process) {
         self.reads.shows_rows(process);
@@ -117,9 +124,14 @@ impl Checks {
         self.reads.has_rows(process)
     }
 
-    /// A client has read how many rows there are.
-    pub(crate) fn counted(&mut self, known: Known, counted: u64) {
-        must("reads", reads::Reads::counted(known, counted));
+    /// A client has read how many rows there are, and how often some are that it may count on.
+    pub(crate) fn counted<'a>(
+        &mut self,
+        known: Known,
+        counted: u64,
+        found: impl Iterator<Item = (&'a str, usize)>,
+    ) {
+        must("reads", reads::Reads::counted(known, counted, found));
         self.note_read(known);
     }
 
