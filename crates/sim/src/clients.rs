@@ -5,6 +5,7 @@ use weir_server::event::{Event, SessionId};
 use weir_upstream::Input;
 
 use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
+use crate::items::{self, OwnItems, items_in};
 use crate::replica::Following;
 use crate::sessions::{Session, is_not_served};
 use crate::tempo::Tempo;
@@ -51,6 +52,12 @@ enum Asked {
     Swap(usize, u64, bool),
     /// A register's number, which was asked for at this time.
     Register(usize, u64),
+    /// An item of this name.
+    Item(String),
+    /// That an item is deleted, by its name and id; whether the process has shown that it has rows.
+    Delete((String, String), bool),
+    /// All items.
+    Items(Known),
     Convert,
     Monitor,
 }
@@ -67,6 +74,7 @@ pub(crate) struct Client {
     asked: Option<(Asked, u64)>,
     requests: u64,
     rows: u64,
+    items: OwnItems,
     /// A row whose fate it wants to know.
     chosen: Option<Chosen>,
     /// The counter is there.
@@ -86,6 +94,7 @@ impl Client {
             asked: None,
             requests: 0,
             rows: 0,
+            items: OwnItems::default(),
             chosen: None,
             has_counter: false,
             replica: Replica::default(),
@@ -124,6 +133,9 @@ impl Client {
 pub(crate) fn schema(version: &str) -> Value {
     let mut schema = json!({"name": "Sim", "version": version, "tables": {"T": {"isRoot": true,
         "columns": {"name": {"type": "string"}, "n": {"type": "integer"}}}}});
+    for (name, table) in items::tables() {
+        schema["tables"][name] = table;
+    }
     match version {
         "1.0.1" => schema["tables"]["T"]["columns"]["x"] = json!({"type": "boolean"}),
         "1.0.2" => schema["tables"]["U"] = json!({"columns": {"name": {"type": "string"}}}),
@@ -150,7 +162,7 @@ fn first_rows() -> Value {
     let insert = |name: &str| json!({"op": "insert", "table": "T", "row": {"name": name}});
     let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
         "where": [["name", "==", COUNTER]], "until": "==", "rows": []});
-    let mut params = vec![json!("Sim"), none, insert(COUNTER)];
+    let mut params = vec![json!("Sim"), none, insert(COUNTER), items::insert_list()];
     params.extend((0..REGISTERS).map(|number| insert(&register(number))));
     Value::Array(params)
 }
@@ -232,7 +244,7 @@ impl World {
         self.clients[number].session = self.open_session();
         if self.clients[number].session.is_some() && self.clients[number].watches {
             let state = self.clients[number].state.clone();
-            let tables = json!({"T": [{"columns": ["name", "n"]}]});
+            let tables = items::watched(json!({"T": [{"columns": ["name", "n"]}]}));
             let params = json!(["Sim", "m", tables, state]);
             self.ask(number, Asked::Monitor, "monitor_cond_since", &params);
         }
@@ -272,7 +284,8 @@ impl World {
             return self.ask(number, Asked::Convert, "convert", &params);
         }
         let client = &mut self.clients[number];
-        match self.rng.below(12) {
+        match self.rng.below(14) {
+            12.. => self.write_item(number, process),
             10.. => {
                 client.rows += 1;
                 let new = client.rows * 100 + number as u64;
@@ -299,11 +312,30 @@ impl World {
         }
     }
 
+    /// Deletes an item that the client has inserted, or inserts one.
+    fn write_item(&mut self, number: usize, process: Process) {
+        let client = &mut self.clients[number];
+        if let Some(item) = client.items.pick(&mut self.rng) {
+            self.checks.deleted.asked(&item.0);
+            let params = items::delete_item(&item, self.rng.chance(50));
+            let has_rows = self.checks.has_rows(process);
+            return self.ask(number, Asked::Delete(item, has_rows), "transact", &params);
+        }
+        client.rows += 1;
+        let name = format!("item {number}-{}", client.rows);
+        let params = items::insert_item(&name);
+        self.ask(number, Asked::Item(name), "transact", &params);
+    }
+
     /// Reads everything now and then, for that costs much, and else how much there is, and what was told last.
     fn read(&mut self, number: usize, process: Process, known: Known) {
         if self.rng.chance(10) {
             let all = json!(["Sim", select(&["_uuid", "name", "n"])]);
             return self.ask(number, Asked::Read(known), "transact", &all);
+        }
+        if self.rng.chance(20) {
+            let params = items::read_items();
+            return self.ask(number, Asked::Items(known), "transact", &params);
         }
         let last = self.checks.last(process, known);
         let of = |name: &str| {
@@ -356,7 +388,7 @@ impl World {
     /// Nobody has said what has become of something.
     fn answer_lost(&mut self, number: usize, asked: Asked, asked_us: u64) {
         match asked {
-            Asked::Insert(_) => self.checks.unknown(),
+            Asked::Insert(_) | Asked::Item(_) | Asked::Delete(..) => self.checks.unknown(),
             Asked::Swap(of, new, _) => {
                 self.checks.registers[of].push(asked_us, None, Kind::Swap { new, old: None });
             }
@@ -382,7 +414,7 @@ impl World {
                 Some("update3") => {
                     let client = &mut self.clients[number];
                     must("replicas", client.replica.take(&message["params"][2]));
-                    must("replicas", client.replica.is_whole());
+                    must("replicas", client.replica.is_whole(true));
                     let state = message["params"][1].as_str().expect("an id").to_owned();
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
@@ -498,6 +530,27 @@ impl World {
                     self.checks.read((n, life), known, &result[0]["rows"]);
                 }
             }
+            Asked::Item(name) => {
+                self.note(n, &format!("client {number} is told of {name}: {result}"));
+                let id = id_in(result.as_array().expect("results")).expect("an id").to_owned();
+                self.checks.deleted.inserted((n, life), &name, &id);
+                self.checks.wrote_item(asked_us);
+                self.clients[number].items.push(name, id);
+            }
+            Asked::Delete(item, had_rows) => {
+                self.note(n, &format!("client {number} deletes {}: {result}", item.0));
+                let counts = [0, 1].map(|at| result[at]["count"].as_u64());
+                if counts == [Some(0); 2] && !had_rows {
+                    // A server that is behind has neither yet.
+                    return self.item_stays(number, item);
+                }
+                must("deleted", self.checks.deleted.deleted((n, life), &item.0, counts));
+                self.checks.wrote_item(asked_us);
+            }
+            Asked::Items(known) => {
+                self.note(n, &format!("client {number} reads items"));
+                self.checks.read_items((n, life), known, &items_in(result));
+            }
             Asked::Convert => {
                 let is_done = message["error"].is_null();
                 self.checks.counts.conversions += u64::from(is_done);
@@ -513,7 +566,7 @@ impl World {
                 }
                 let client = &mut self.clients[number];
                 must("replicas", client.replica.take(&result[2]));
-                must("replicas", client.replica.is_whole());
+                must("replicas", client.replica.is_whole(true));
                 let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
                 self.checks.resume.told(self.now_us, state);
                 let text = format!("watcher {number} comes with {before}, found: {is_found}");
@@ -524,11 +577,18 @@ impl World {
         }
     }
 
+    fn item_stays(&mut self, number: usize, (name, id): (String, String)) {
+        self.checks.deleted.stays(&name);
+        self.clients[number].items.push(name, id);
+    }
+
     /// A server that joins its cluster again has no database yet: the client goes to another one.
     fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
         let session = self.clients[number].session.expect("it has a session");
         match asked {
             Asked::Insert(name) => self.checks.refused(&name),
+            Asked::Item(name) => self.checks.deleted.refused(&name),
+            Asked::Delete(item, _) => self.item_stays(number, item),
             // It has not happened, and will not.
             Asked::Swap(..) => {}
             asked => self.clients[number].asked = Some((asked, asked_us)),

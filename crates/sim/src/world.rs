@@ -71,6 +71,8 @@ pub struct Counts {
     pub looks: u64,
     /// Writes under a lock that found what the one before had left.
     pub guarded: u64,
+    /// Items that were deleted.
+    pub deleted: u64,
     /// Answers to clients that change nothing.
     pub served: u64,
     /// Operations on registers, all of which can be explained.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::deleted::KnownItems;
 use super::{Row, Verdict};
 
 /// A process of a server: which server, and how often it had been started.
@@ -23,6 +24,8 @@ pub(crate) struct Known {
     pub(crate) of_process: usize,
     /// So many rows that anybody was told of.
     pub(crate) of_all: usize,
+    /// So much of what was told of items.
+    pub(crate) items: KnownItems,
 }
 
 impl Reads {
@@ -43,7 +46,8 @@ impl Reads {
 
     /// What a client may count on that reads from a process now.
     pub(crate) fn known(&self, process: Process, of_all: usize) -> Known {
-        Known { of_process: self.by_process.get(&process).map_or(0, Vec::len), of_all }
+        let of_process = self.by_process.get(&process).map_or(0, Vec::len);
+        Known { of_process, of_all, ..Known::default() }
     }
 
     /// The row that a process had told of last, of what a client may count on.
@@ -100,7 +104,7 @@ mod tests {
 
     #[test]
     fn who_has_waited_for_all_counts_all() {
-        let known = Known { of_process: 1, of_all: 3 };
+        let known = Known { of_process: 1, of_all: 3, ..Known::default() };
         let counted = |counted, rows| Reads::counted(known, counted, [("a", rows)].into_iter());
         assert_eq!(counted(3, 1), Ok(()));
         assert!(counted(2, 1).is_err());

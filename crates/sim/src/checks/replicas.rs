@@ -1,24 +1,26 @@
 //! Servers have the same rows in the end, and so have those that watch: each update fits what came before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use weir_data::{AtomRef, ColumnId, Datum, Edit, Row as FullRow, UuidSource};
+use weir_data::{AtomRef, ColumnId, Datum, Edit, Row as FullRow, Schema, UuidSource};
 use weir_upstream::news::{News, Rows};
 
-use super::{COUNTER, Row, Verdict};
+use super::{COUNTER, Items, Row, Verdict};
+use crate::items::ids_in;
 use crate::pipelines::is_uncounted;
 
 /// The rows of somebody who watches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
     rows: BTreeMap<String, (String, u64)>,
+    items: Items,
 }
 
 impl Replica {
     /// All rows are told again.
     pub(crate) fn clear(&mut self) {
-        self.rows.clear();
+        *self = Self::default();
     }
 
     /// How many rows there are.
@@ -45,6 +47,35 @@ impl Replica {
                 return Err(format!("{id} is deleted, and was not there"));
             }
         }
+        self.take_items(&updates["Item"])?;
+        self.take_list(&updates["List"])
+    }
+
+    fn take_items(&mut self, updates: &Value) -> Verdict {
+        let names = &mut self.items.names;
+        for (id, update) in updates.as_object().into_iter().flatten() {
+            if let Some(row) = update.get("initial").or_else(|| update.get("insert")) {
+                let name = row["name"].as_str().unwrap_or_default().to_owned();
+                if names.insert(id.clone(), name).is_some() {
+                    return Err(format!("item {id} is inserted twice"));
+                }
+            } else if update.get("delete").is_none() || names.remove(id).is_none() {
+                return Err(format!("item {id} is not what is told of it: {update}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_list(&mut self, updates: &Value) -> Verdict {
+        for (id, update) in updates.as_object().into_iter().flatten() {
+            let kinds = ["initial", "insert", "modify"];
+            let Some(row) = kinds.iter().find_map(|kind| update.get(kind)) else {
+                return Err(format!("the list {id} is deleted"));
+            };
+            // A difference has what is new and what is gone.
+            self.items.list = &self.items.list ^ &ids_in(&row["items"]);
+            self.items.n = row["n"].as_u64().unwrap_or(self.items.n);
+        }
         Ok(())
     }
 
@@ -55,7 +86,10 @@ impl Replica {
         message: Vec<u8>,
         versions: &mut UuidSource,
     ) -> Verdict {
-        let table = news.schema.table(news.schema.table_id("T").expect("every schema has it"));
+        let of = |name: &str| news.schema.table_id(name).expect("every schema has it");
+        let (item, list) = (of("Item"), of("List"));
+        let of_items = ItemColumns::of(&news.schema);
+        let table = news.schema.table(of("T"));
         let column = |name: &str| table.column_id(name).expect("every schema has it");
         let (name, n) = (column("name"), column("n"));
         // The values that are told of a row, which may be some.
@@ -78,10 +112,17 @@ impl Replica {
         };
         let edits = match news.rows {
             Rows::All(all) => {
-                self.rows.clear();
-                let each = &mut |_, row: FullRow| {
-                    self.rows.insert(row.uuid().to_string(), whole(&row));
-                    Ok(())
+                self.clear();
+                let each = &mut |table, row: FullRow| {
+                    if table == item {
+                        of_items.insert(&mut self.items, &row)
+                    } else if table == list {
+                        of_items.change(&mut self.items, row.cells());
+                        Ok(())
+                    } else {
+                        self.rows.insert(row.uuid().to_string(), whole(&row));
+                        Ok(())
+                    }
                 };
                 return all.take(message, versions, each);
             }
@@ -90,6 +131,14 @@ impl Replica {
         };
         for edit in edits {
             let id = edit.uuid.to_string();
+            if edit.table == item {
+                of_items.take_item(&mut self.items, id, &edit.edit)?;
+                continue;
+            }
+            if edit.table == list {
+                of_items.take_list(&mut self.items, &edit.edit)?;
+                continue;
+            }
             match edit.edit {
                 Edit::Insert(row) => {
                     if self.rows.insert(id.clone(), whole(&row)).is_some() {
@@ -111,8 +160,17 @@ impl Replica {
         Ok(())
     }
 
+    /// The items.
+    pub(crate) fn items(&self) -> &Items {
+        &self.items
+    }
+
     /// Each state has whole transactions: as many rows as were counted, if all of them are wanted.
-    pub(crate) fn is_whole(&self) -> Verdict {
+    pub(crate) fn is_whole(&self, has_all: bool) -> Verdict {
+        self.items.are_whole()?;
+        if !has_all {
+            return Ok(());
+        }
         let counted = self.rows.values().find(|(name, _)| name == COUNTER).map_or(0, |(_, n)| *n);
         let rows = self.rows.values().filter(|(name, _)| !is_uncounted(name)).count() as u64;
         match counted == rows {
@@ -129,6 +187,84 @@ impl Replica {
             n: *n,
         };
         self.rows.iter().map(row).collect()
+    }
+}
+
+/// The columns of items, and of the row that names and counts them.
+struct ItemColumns {
+    name: ColumnId,
+    items: ColumnId,
+    n: ColumnId,
+}
+
+impl ItemColumns {
+    fn of(schema: &Schema) -> Self {
+        let column = |table: &str, name: &str| {
+            let table = schema.table(schema.table_id(table).expect("every schema has it"));
+            table.column_id(name).expect("every schema has it")
+        };
+        Self {
+            name: column("Item", "name"),
+            items: column("List", "items"),
+            n: column("List", "n"),
+        }
+    }
+
+    fn insert(&self, items: &mut Items, row: &FullRow) -> Verdict {
+        let Some(AtomRef::String(name)) = row.get(self.name).scalar() else {
+            return Err("an item has no name".to_owned());
+        };
+        let id = row.uuid().to_string();
+        match items.names.insert(id.clone(), name.as_str().to_owned()) {
+            None => Ok(()),
+            Some(_) => Err(format!("item {id} is inserted twice")),
+        }
+    }
+
+    /// Columns of the list: a set is a difference, which of an empty one is all of it.
+    fn change<'a>(&self, items: &mut Items, cells: impl Iterator<Item = (ColumnId, &'a Datum)>) {
+        for (column, value) in cells {
+            let value = value.as_ref();
+            if column == self.items {
+                let ids: BTreeSet<String> = value.keys().filter_map(id_in).collect();
+                items.list = &items.list ^ &ids;
+            } else if column == self.n
+                && let Some(AtomRef::Integer(n)) = value.scalar()
+            {
+                items.n = n.unsigned_abs();
+            }
+        }
+    }
+
+    fn take_item(&self, items: &mut Items, id: String, edit: &Edit) -> Verdict {
+        match edit {
+            Edit::Insert(row) => self.insert(items, row),
+            Edit::Delete if items.names.remove(&id).is_some() => Ok(()),
+            edit => Err(format!("item {id} is not what is told of it: {edit:?}")),
+        }
+    }
+
+    fn take_list(&self, items: &mut Items, edit: &Edit) -> Verdict {
+        match edit {
+            Edit::Insert(row) => self.change(items, row.cells()),
+            Edit::Modify(columns) => {
+                for edit in columns {
+                    if !edit.is_difference && edit.column == self.items {
+                        items.list.clear();
+                    }
+                    self.change(items, std::iter::once((edit.column, &edit.value)));
+                }
+            }
+            Edit::Delete => return Err("the list is deleted".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn id_in(atom: AtomRef<'_>) -> Option<String> {
+    match atom {
+        AtomRef::Uuid(id) => Some(id.to_string()),
+        _ => None,
     }
 }
 
@@ -159,12 +295,38 @@ mod tests {
         let rows = [row("1", "a", 6), row("2", "b", 0)];
         assert_eq!(same("it", &rows, &replica.rows()), Ok(()));
         assert!(same("it", &rows[..1], &replica.rows()).is_err());
-        assert!(replica.is_whole().is_err(), "nobody has counted them");
+        assert!(replica.is_whole(true).is_err(), "nobody has counted them");
         let counter = json!({"T": {"7": {"insert": {"name": COUNTER, "n": 2}}}});
         replica.take(&counter).expect("it fits");
-        assert_eq!(replica.is_whole(), Ok(()));
+        assert_eq!(replica.is_whole(true), Ok(()));
         assert!(replica.take(&begin).is_err(), "inserted twice");
         assert!(replica.take(&json!({"T": {"3": {"modify": {"n": 6}}}})).is_err());
         assert!(replica.take(&json!({"T": {"3": {"delete": null}}})).is_err());
+    }
+
+    #[test]
+    fn items_go_with_all_that_names_them() {
+        let ids = |ids: &[&str]| {
+            let atoms: Vec<Value> = ids.iter().map(|id| json!(["uuid", id])).collect();
+            json!(["set", atoms])
+        };
+        let mut replica = Replica::default();
+        let item = |name: &str| json!({"initial": {"name": name}});
+        let begin = json!({"Item": {"1": item("a"), "2": item("b")},
+            "List": {"9": {"initial": {"items": ids(&["1", "2"]), "n": 2}}}});
+        replica.take(&begin).expect("it was empty");
+        assert_eq!(replica.is_whole(false), Ok(()));
+        let whole = replica.clone();
+        let list = json!({"9": {"modify": {"items": ["uuid", "1"], "n": 1}}});
+        let gone = json!({"1": {"delete": null}});
+        replica.take(&json!({"Item": gone, "List": list})).expect("it fits");
+        assert_eq!(replica.is_whole(false), Ok(()));
+        assert!(replica.take(&json!({"Item": gone})).is_err(), "deleted twice");
+        let mut half = whole.clone();
+        half.take(&json!({"Item": gone})).expect("it was there");
+        assert!(half.is_whole(false).is_err(), "it is named");
+        let mut half = whole;
+        half.take(&json!({"List": list})).expect("it was there");
+        assert!(half.is_whole(false).is_err(), "it is not named");
     }
 }
