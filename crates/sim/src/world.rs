@@ -24,7 +24,7 @@ use crate::plan::{Part, Plan};
 use crate::sources::Sources;
 
 /// The election timer, in milliseconds.
-const TIMER_MS: u64 = 1000;
+pub(crate) const TIMER_MS: u64 = 1000;
 
 /// From a failed attempt to rewrite a file to the end of the next one, in microseconds.
 const REWRITE_US: u64 = 6_000_000;
@@ -299,7 +299,7 @@ impl World {
     pub(crate) fn tries_at(&self, n: usize) -> usize {
         let sources = |node: &Node| node.sources.as_ref().map_or(0, |list| list.split(',').count());
         match self.nodes[n].is_relay() {
-            true => self.nodes.iter().map(sources).max().unwrap_or(0),
+            true => self.nodes.iter().map(sources).max().unwrap_or(0) + self.refuses_for_s(),
             false => 0,
         }
     }

@@ -51,6 +51,11 @@ impl Liveness {
         *self = Self { timer_us, calm_us: Some(now_us), has_written: false };
     }
 
+    /// What serves has been taken away: nothing is to be expected until it is calm again.
+    pub(crate) fn disturb(&mut self) {
+        self.calm_us = None;
+    }
+
     /// A row is acknowledged that was asked for at this time.
     pub(crate) fn wrote(&mut self, asked_us: u64) {
         self.has_written |= self.calm_us.is_some_and(|calm_us| asked_us >= calm_us);
@@ -116,6 +121,8 @@ mod tests {
         assert_eq!(liveness.sent_away(1050, "a", 0), Ok(()));
         assert!(liveness.sent_away(1051, "a", 0).is_err());
         assert_eq!(liveness.sent_away(1051, "a", 1), Ok(()), "there is another one to try");
+        liveness.disturb();
+        assert_eq!(liveness.sent_away(9000, "a", 0), Ok(()), "what serves is away");
     }
 
     #[test]

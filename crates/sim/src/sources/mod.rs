@@ -44,8 +44,8 @@ const COPIES_MAX: usize = 10;
 /// in a row have.
 const SETTLE_MS: u64 = 100_000;
 
-/// After so long all is done that was asked for, in microseconds.
-const PATIENCE_US: u64 = 80_000_000;
+/// A relay whose source may have gone back takes so many seconds longer to find it, for that reason.
+const REFUSAL_S: usize = 75;
 
 /// A database's file, and the side files that there may be.
 #[derive(Clone, Debug, Default)]
@@ -173,9 +173,13 @@ impl World {
     /// Faults end; when that is.
     fn calm_sources(&mut self) -> u64 {
         self.calm();
-        let calm_us = self.now_us;
-        self.checks.liveness.calm(calm_us, PATIENCE_US);
-        calm_us
+        self.calm_us.expect("it is calm")
+    }
+
+    /// For how many seconds a relay may refuse its source, behind faults.
+    pub(crate) fn refuses_for_s(&self) -> usize {
+        let is_restored = self.sources.as_ref().is_some_and(|sources| sources.counts.restores > 0);
+        if is_restored { REFUSAL_S } else { 0 }
     }
 
     pub(crate) fn sources(&self) -> &Sources {
