@@ -286,7 +286,7 @@ fn a_run_is_a_function_of_its_seed_and_parts() {
     let run = || {
         let world = World::new(3, 3, faults(3));
         let mut world = world.with_plan(Plan::without([Part::Client(2)]));
-        world.run_for(6000);
+        world.run_for(12_000);
         (world.parts().to_vec(), world.trace(usize::MAX))
     };
     let (parts, trace) = run();
