@@ -40,6 +40,8 @@ enum Asked {
     Insert(String),
     /// A row of this name, which was there before.
     Find(String),
+    /// That a row of this name, which was there since then, is deleted.
+    Delete(String, u64),
     /// A number that no file keeps.
     Slot,
     Lock,
@@ -263,6 +265,11 @@ impl World {
                 let params = json!(["Sim", insert(&name)]);
                 (Asked::Insert(name), "transact", params)
             }
+            (4, _) if let Some((name, since_us)) = visitor.written.take() => {
+                let delete = json!({"op": "delete", "table": "T", "where": [["name", "==", name]]});
+                self.sources_mut().going.insert(name.clone());
+                (Asked::Delete(name, since_us), "transact", json!(["Sim", delete]))
+            }
             (4..6, _) if let Some((name, _)) = &visitor.written => {
                 let params = json!(["Sim", select(name)]);
                 (Asked::Find(name.clone()), "transact", params)
@@ -318,8 +325,8 @@ impl World {
     pub(crate) fn visit_ended(&mut self, session: SessionId) {
         let Some(number) = self.visitor_of(session) else { return };
         let sources = self.sources_mut();
-        if let Some(Asked::Insert(_) | Asked::Guarded(_)) = sources.visitors[number].lose_session()
-        {
+        let lost = sources.visitors[number].lose_session();
+        if let Some(Asked::Insert(_) | Asked::Delete(..) | Asked::Guarded(_)) = lost {
             sources.counts.unknown += 1;
         }
     }
@@ -421,6 +428,9 @@ impl World {
                         }
                     },
                 );
+            }
+            Asked::Delete(name, written_us) => {
+                self.deleted(name, (asked_us, written_us), result[0]["count"].as_u64());
             }
             Asked::Slot => self.sources_mut().counts.ephemeral += 1,
             Asked::Lock if result["locked"].is_boolean() => {
