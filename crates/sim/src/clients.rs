@@ -414,8 +414,8 @@ impl World {
                 Some("update3") => {
                     let client = &mut self.clients[number];
                     must("replicas", client.replica.take(&message["params"][2]));
-                    must("replicas", client.replica.is_whole(true));
                     let state = message["params"][1].as_str().expect("an id").to_owned();
+                    self.checks.watched((number, n), &state, &client.replica);
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
@@ -566,8 +566,8 @@ impl World {
                 }
                 let client = &mut self.clients[number];
                 must("replicas", client.replica.take(&result[2]));
-                must("replicas", client.replica.is_whole(true));
                 let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
+                self.checks.watched((number, n), state, &client.replica);
                 self.checks.resume.told(self.now_us, state);
                 let text = format!("watcher {number} comes with {before}, found: {is_found}");
                 client.state = state.to_owned();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Process, Verdict};
 
 /// The items that somebody has, and what the row says that names and counts them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Items {
     /// The names of the items, by id.
     pub(crate) names: BTreeMap<String, String>,

@@ -77,6 +77,7 @@ pub(crate) struct Checks {
     pub(crate) guarded: locks::Guarded,
     pub(crate) served: served::Served,
     pub(crate) deleted: deleted::Deleted,
+    states: states::States,
 }
 
 impl Checks {
@@ -116,6 +117,13 @@ impl Checks {
         let last =
             self.reads.last(process, known).into_iter().chain(self.durable.last(known.of_all));
         last.map(str::to_owned).collect()
+    }
+
+    /// A watcher has all rows, and was told of which state they are.
+    pub(crate) fn watched(&mut self, (number, n): (usize, usize), id: &str, replica: &Replica) {
+        must("replicas", replica.is_whole(true));
+        let who = format!("watcher {number} at server {n}");
+        must("states", self.states.told(&who, id, replica.hash()));
     }
 
     /// A process has shown somebody that it has rows.

@@ -1,6 +1,7 @@
 //! Servers have the same rows in the end, and so have those that watch: each update fits what came before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 use weir_data::{AtomRef, ColumnId, Datum, Edit, Row as FullRow, Schema, UuidSource};
@@ -14,7 +15,15 @@ use crate::pipelines::is_uncounted;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
     rows: BTreeMap<String, (String, u64)>,
+    /// A hash of the rows, as long as all come as JSON.
+    hash: u64,
     items: Items,
+}
+
+fn hash(row: impl Hash) -> u64 {
+    let mut hash = DefaultHasher::new();
+    row.hash(&mut hash);
+    hash.finish()
 }
 
 impl Replica {
@@ -34,6 +43,7 @@ impl Replica {
             let name = |row: &Value| row["name"].as_str().map(str::to_owned);
             if let Some(row) = update.get("initial").or_else(|| update.get("insert")) {
                 let row = (name(row).unwrap_or_default(), row["n"].as_u64().unwrap_or(0));
+                self.hash ^= hash((id, &row));
                 if self.rows.insert(id.clone(), row).is_some() {
                     return Err(format!("{id} is inserted twice"));
                 }
@@ -41,10 +51,14 @@ impl Replica {
                 let Some(mine) = self.rows.get_mut(id) else {
                     return Err(format!("{id} is modified, and was not there"));
                 };
+                self.hash ^= hash((id, &*mine));
                 mine.1 = row["n"].as_u64().unwrap_or(mine.1);
                 mine.0 = name(row).unwrap_or_else(|| mine.0.clone());
-            } else if self.rows.remove(id).is_none() {
-                return Err(format!("{id} is deleted, and was not there"));
+                self.hash ^= hash((id, &*mine));
+            } else {
+                let mine = self.rows.remove(id);
+                let mine = mine.ok_or_else(|| format!("{id} is deleted, and was not there"))?;
+                self.hash ^= hash((id, &mine));
             }
         }
         self.take_items(&updates["Item"])?;
@@ -158,6 +172,11 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// A hash of all that was told, as long as that came as JSON.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash ^ hash(&self.items)
     }
 
     /// The items.
@@ -296,6 +315,11 @@ mod tests {
         assert_eq!(same("it", &rows, &replica.rows()), Ok(()));
         assert!(same("it", &rows[..1], &replica.rows()).is_err());
         assert!(replica.is_whole(true).is_err(), "nobody has counted them");
+        let before = replica.hash();
+        replica.take(&json!({"T": {"1": {"modify": {"n": 7}}}})).expect("it fits");
+        assert_ne!(replica.hash(), before);
+        replica.take(&json!({"T": {"1": {"modify": {"n": 6}}}})).expect("it fits");
+        assert_eq!(replica.hash(), before, "the same rows");
         let counter = json!({"T": {"7": {"insert": {"name": COUNTER, "n": 2}}}});
         replica.take(&counter).expect("it fits");
         assert_eq!(replica.is_whole(true), Ok(()));
