@@ -23,6 +23,8 @@ pub(crate) struct Bystander {
     requests: u64,
     /// What it waits for the answer to; since when, and how long that may wait by itself.
     asked: Option<(&'static str, u64, u64)>,
+    /// For how long helpers of its server had been slow when it asked.
+    slow_us: u64,
     /// The client has a monitor in this session.
     watches: bool,
 }
@@ -47,15 +49,16 @@ impl World {
         self.due(now_us + pause_us, 0, Due::Bystander(number));
         let Bystander { session, asked, .. } = self.bystanders[number];
         match (session, asked) {
-            (Some((n, ..)), Some(_)) if self.has_slow_helpers && !self.nodes[n].runs_all_itself => {
-                // It may have come behind very many that take seconds each.
-            }
             (Some((n, ..)), Some((what, since_us, wait_us))) => {
                 // Who stands still answers nobody.
                 let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
-                let is_slow = self.has_slow_helpers;
-                must("served", self.checks.served.looked(now_us, &who, since_us, is_slow));
+                let slow_us = self.slow_us_at(n).saturating_sub(self.bystanders[number].slow_us);
+                if self.has_database(n) {
+                    must("served", self.checks.served.looked(now_us, &who, since_us, slow_us));
+                }
+                let tries = self.tries_at(n);
+                must("liveness", self.checks.liveness.looked(now_us, &who, Some(since_us), tries));
             }
             _ if self.is_over => {}
             (None, _) => {
@@ -70,6 +73,8 @@ impl World {
 
     fn bystander_asks(&mut self, number: usize) {
         let now_us = self.now_us;
+        let (n, ..) = self.bystanders[number].session.expect("it is connected");
+        self.bystanders[number].slow_us = self.slow_us_at(n);
         let wait_ms = [0, 20, 500][self.rng.below(3)];
         let dice = self.rng.below(5);
         let bystander = &mut self.bystanders[number];
@@ -99,7 +104,13 @@ impl World {
         self.send_request(now_us + 20, session, (id, method, &params));
     }
 
-    fn bystander_of(&self, session: SessionId) -> Option<usize> {
+    /// Whether a server has had something to answer with: a relay gets that from its source first.
+    fn has_database(&self, n: usize) -> bool {
+        let node = &self.nodes[n];
+        !node.is_relay() || node.has_answered || self.checks.has_rows((n, node.life))
+    }
+
+    pub(crate) fn bystander_of(&self, session: SessionId) -> Option<usize> {
         let is_it = |who: &Bystander| who.session.is_some_and(|(.., own)| own == session);
         self.bystanders.iter().position(is_it)
     }
@@ -138,6 +149,8 @@ impl World {
         let session = bystander.session.expect("it has a session");
         let error = &message["error"];
         if is_not_served(error) || *error == json!("canceled") {
+            let text = format!("bystander {number} asks for {what} and is told {error}");
+            self.sent_away(session.0, &text);
             return self.hang_up(session);
         }
         let is_late = what == "weir_sync" && error["error"] == json!("timed out");
@@ -148,6 +161,7 @@ impl World {
             "monitor_cancel" => bystander.watches = false,
             _ => {}
         }
+        self.nodes[session.0].has_answered = true;
         self.checks.counts.served += 1;
     }
 }

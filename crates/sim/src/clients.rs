@@ -5,6 +5,7 @@ use weir_server::event::{Event, SessionId};
 use weir_upstream::Input;
 
 use crate::checks::{COUNTER, Kind, Known, Process, REGISTERS, Replica, must, register};
+use crate::items::{self, OwnItems, items_in};
 use crate::replica::Following;
 use crate::sessions::{Session, is_not_served};
 use crate::tempo::Tempo;
@@ -42,14 +43,21 @@ enum Asked {
     Chosen(Chosen),
     Outcome(Chosen),
     Sync(Known),
-    /// The row that counts the others.
-    Count(Known),
+    /// The row that counts the others, and these rows.
+    Count(Known, Vec<String>),
     /// All rows.
     Read(Known),
-    /// A register's number, for one that nobody else writes there.
-    Swap(usize, u64),
+    /// A register's number, for one that nobody else writes there; whether the process has shown that it has
+    /// the registers.
+    Swap(usize, u64, bool),
     /// A register's number, which was asked for at this time.
     Register(usize, u64),
+    /// An item of this name.
+    Item(String),
+    /// That an item is deleted, by its name and id; whether the process has shown that it has rows.
+    Delete((String, String), bool),
+    /// All items.
+    Items(Known),
     Convert,
     Monitor,
 }
@@ -66,6 +74,7 @@ pub(crate) struct Client {
     asked: Option<(Asked, u64)>,
     requests: u64,
     rows: u64,
+    items: OwnItems,
     /// A row whose fate it wants to know.
     chosen: Option<Chosen>,
     /// The counter is there.
@@ -85,6 +94,7 @@ impl Client {
             asked: None,
             requests: 0,
             rows: 0,
+            items: OwnItems::default(),
             chosen: None,
             has_counter: false,
             replica: Replica::default(),
@@ -123,6 +133,9 @@ impl Client {
 pub(crate) fn schema(version: &str) -> Value {
     let mut schema = json!({"name": "Sim", "version": version, "tables": {"T": {"isRoot": true,
         "columns": {"name": {"type": "string"}, "n": {"type": "integer"}}}}});
+    for (name, table) in items::tables() {
+        schema["tables"][name] = table;
+    }
     match version {
         "1.0.1" => schema["tables"]["T"]["columns"]["x"] = json!({"type": "boolean"}),
         "1.0.2" => schema["tables"]["U"] = json!({"columns": {"name": {"type": "string"}}}),
@@ -149,7 +162,7 @@ fn first_rows() -> Value {
     let insert = |name: &str| json!({"op": "insert", "table": "T", "row": {"name": name}});
     let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
         "where": [["name", "==", COUNTER]], "until": "==", "rows": []});
-    let mut params = vec![json!("Sim"), none, insert(COUNTER)];
+    let mut params = vec![json!("Sim"), none, insert(COUNTER), items::insert_list()];
     params.extend((0..REGISTERS).map(|number| insert(&register(number))));
     Value::Array(params)
 }
@@ -192,7 +205,8 @@ impl World {
             must("liveness", self.checks.liveness.looked(now_us, &who, asked_us, tries));
         }
         if let Some((_, since_us)) = &client.asked {
-            let is_patient = client.watches || since_us + PATIENCE_US > now_us;
+            // Who asks behind the faults waits, so that it is seen when nothing comes.
+            let is_patient = client.watches || self.is_calm || since_us + PATIENCE_US > now_us;
             if !is_patient && let Some(session) = client.session {
                 self.hang_up(session);
             }
@@ -230,7 +244,7 @@ impl World {
         self.clients[number].session = self.open_session();
         if self.clients[number].session.is_some() && self.clients[number].watches {
             let state = self.clients[number].state.clone();
-            let tables = json!({"T": [{"columns": ["name", "n"]}]});
+            let tables = items::watched(json!({"T": [{"columns": ["name", "n"]}]}));
             let params = json!(["Sim", "m", tables, state]);
             self.ask(number, Asked::Monitor, "monitor_cond_since", &params);
         }
@@ -270,12 +284,14 @@ impl World {
             return self.ask(number, Asked::Convert, "convert", &params);
         }
         let client = &mut self.clients[number];
-        match self.rng.below(12) {
+        match self.rng.below(14) {
+            12.. => self.write_item(number, process),
             10.. => {
                 client.rows += 1;
                 let new = client.rows * 100 + number as u64;
                 let of = self.rng.below(REGISTERS);
-                self.ask(number, Asked::Swap(of, new), "transact", &swap(of, new));
+                let has_rows = self.checks.has_rows(process);
+                self.ask(number, Asked::Swap(of, new, has_rows), "transact", &swap(of, new));
             }
             0..4 => {
                 client.rows += 1;
@@ -292,19 +308,43 @@ impl World {
                 let known = self.checks.known(process, true);
                 self.ask(number, Asked::Sync(known), "weir_sync", &json!(["Sim", 60_000]));
             }
-            _ => self.read(number, self.checks.known(process, false)),
+            _ => self.read(number, process, self.checks.known(process, false)),
         }
     }
 
-    /// Reads everything now and then, for that costs much, and else how much there is.
-    fn read(&mut self, number: usize, known: Known) {
+    /// Deletes an item that the client has inserted, or inserts one.
+    fn write_item(&mut self, number: usize, process: Process) {
+        let client = &mut self.clients[number];
+        if let Some(item) = client.items.pick(&mut self.rng) {
+            self.checks.deleted.asked(&item.0);
+            let params = items::delete_item(&item, self.rng.chance(50));
+            let has_rows = self.checks.has_rows(process);
+            return self.ask(number, Asked::Delete(item, has_rows), "transact", &params);
+        }
+        client.rows += 1;
+        let name = format!("item {number}-{}", client.rows);
+        let params = items::insert_item(&name);
+        self.ask(number, Asked::Item(name), "transact", &params);
+    }
+
+    /// Reads everything now and then, for that costs much, and else how much there is, and what was told last.
+    fn read(&mut self, number: usize, process: Process, known: Known) {
         if self.rng.chance(10) {
             let all = json!(["Sim", select(&["_uuid", "name", "n"])]);
             return self.ask(number, Asked::Read(known), "transact", &all);
         }
-        let counter = json!({"op": "select", "table": "T", "where": [["name", "==", COUNTER]],
-            "columns": ["n"]});
-        self.ask(number, Asked::Count(known), "transact", &json!(["Sim", counter]));
+        if self.rng.chance(20) {
+            let params = items::read_items();
+            return self.ask(number, Asked::Items(known), "transact", &params);
+        }
+        let last = self.checks.last(process, known);
+        let of = |name: &str| {
+            let is_it = json!([["name", "==", name]]);
+            json!({"op": "select", "table": "T", "where": is_it, "columns": ["n"]})
+        };
+        let mut params = vec![json!("Sim"), of(COUNTER)];
+        params.extend(last.iter().map(|name| of(name)));
+        self.ask(number, Asked::Count(known, last), "transact", &Value::Array(params));
     }
 
     fn send_chosen(&mut self, number: usize, chosen: Chosen) {
@@ -328,10 +368,14 @@ impl World {
         self.send_request(at, session, (id, method, params));
     }
 
+    pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
+        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
+        self.clients.iter().position(is_it)
+    }
+
     /// A session has ended.
     pub(crate) fn client_ended(&mut self, session: SessionId) {
-        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
-        let Some(number) = self.clients.iter().position(is_it) else { return };
+        let Some(number) = self.client_of(session) else { return };
         if self.clients[number].following.is_some() {
             self.clients[number].session = None;
             return self.replica_input(number, Input::Down(None));
@@ -344,8 +388,8 @@ impl World {
     /// Nobody has said what has become of something.
     fn answer_lost(&mut self, number: usize, asked: Asked, asked_us: u64) {
         match asked {
-            Asked::Insert(_) => self.checks.unknown(),
-            Asked::Swap(of, new) => {
+            Asked::Insert(_) | Asked::Item(_) | Asked::Delete(..) => self.checks.unknown(),
+            Asked::Swap(of, new, _) => {
                 self.checks.registers[of].push(asked_us, None, Kind::Swap { new, old: None });
             }
             Asked::Chosen(chosen) => {
@@ -358,8 +402,7 @@ impl World {
 
     /// A client takes what it has been sent.
     pub(crate) fn sent(&mut self, n: usize, session: SessionId) {
-        let is_it = |client: &Client| client.session.is_some_and(|(_, _, own)| own == session);
-        while let Some(number) = self.clients.iter().position(is_it) {
+        while let Some(number) = self.client_of(session) {
             let Some(message) = self.next_message(n, session) else { return };
             if self.clients[number].following.is_some() {
                 self.replica_hears(number, &message);
@@ -372,6 +415,7 @@ impl World {
                     let client = &mut self.clients[number];
                     must("replicas", client.replica.take(&message["params"][2]));
                     let state = message["params"][1].as_str().expect("an id").to_owned();
+                    self.checks.watched((number, n), &state, &client.replica);
                     client.state.clone_from(&state);
                     self.checks.resume.told(self.now_us, &state);
                     self.note(n, &format!("watcher {number} has {}", &state[..8]));
@@ -392,6 +436,11 @@ impl World {
         let error = &message["error"];
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled");
+        if is_away || is_canceled {
+            let text = format!("client {number} asks for {asked:?} and is told {error}");
+            self.sent_away(n, &text);
+        }
+        let client = &mut self.clients[number];
         // Who waits for a state, or for first rows, is told when the database goes.
         if is_away || is_canceled && matches!(asked, Asked::Sync(_) | Asked::Monitor) {
             return self.not_served(number, (asked, asked_us));
@@ -410,6 +459,9 @@ impl World {
                     // It was there before, or is there now.
                     None => true,
                 };
+                if client.has_counter {
+                    self.checks.shows_rows((n, life));
+                }
             }
             Asked::Insert(name) => {
                 self.insert_answered(number, (n, life), (&name, asked_us), result)
@@ -446,30 +498,58 @@ impl World {
                 let params = json!(["Sim", read_register(of)]);
                 self.ask(number, Asked::Register(of, asked_us), "transact", &params);
             }
-            Asked::Sync(known) => self.read(number, known),
-            Asked::Swap(of, new) => {
-                if result[1]["count"] == json!(0) {
+            Asked::Sync(known) => self.read(number, (n, life), known),
+            Asked::Swap(of, new, had_rows) => {
+                let before = result[0]["rows"][0]["n"].as_u64();
+                if result[1]["count"] == json!(0) && before.is_none() && !had_rows {
                     // A server that is behind has no registers yet: what changes nothing is answered there.
                     return;
                 }
-                assert_eq!(result[1]["count"], json!(1), "there is one register {of}: {result}");
-                let kind = Kind::Swap { new, old: result[0]["rows"][0]["n"].as_u64() };
+                let is_one = result[1]["count"] == json!(1) && before.is_some();
+                let wrong = || format!("there is one register {of}: {result}");
+                must("linear", is_one.then_some(()).ok_or_else(wrong));
+                self.checks.shows_rows((n, life));
+                let kind = Kind::Swap { new, old: before };
                 self.checks.registers[of].push(asked_us, Some(self.now_us), kind);
             }
             Asked::Register(of, since_us) => {
+                self.checks.shows_rows((n, life));
                 let n = result[0]["rows"][0]["n"].as_u64().expect("the register is there");
                 self.checks.registers[of].push(since_us, Some(self.now_us), Kind::Read(n));
             }
-            Asked::Count(known) => {
+            Asked::Count(known, last) => {
                 let counted = result[0]["rows"][0]["n"].as_u64();
                 self.note(n, &format!("client {number} counts {counted:?}"));
-                self.checks.counted(known, counted.unwrap_or(0));
+                let rows_of = |at: usize| result[at + 1]["rows"].as_array().map_or(0, Vec::len);
+                let found = last.iter().enumerate().map(|(at, name)| (name.as_str(), rows_of(at)));
+                self.checks.counted(known, counted.unwrap_or(0), found);
             }
             Asked::Read(known) => {
                 if client.has_counter && !result[0]["rows"].as_array().is_none_or(Vec::is_empty) {
                     self.note(n, &format!("client {number} reads"));
                     self.checks.read((n, life), known, &result[0]["rows"]);
                 }
+            }
+            Asked::Item(name) => {
+                self.note(n, &format!("client {number} is told of {name}: {result}"));
+                let id = id_in(result.as_array().expect("results")).expect("an id").to_owned();
+                self.checks.deleted.inserted((n, life), &name, &id);
+                self.checks.wrote_item(asked_us);
+                self.clients[number].items.push(name, id);
+            }
+            Asked::Delete(item, had_rows) => {
+                self.note(n, &format!("client {number} deletes {}: {result}", item.0));
+                let counts = [0, 1].map(|at| result[at]["count"].as_u64());
+                if counts == [Some(0); 2] && !had_rows {
+                    // A server that is behind has neither yet.
+                    return self.item_stays(number, item);
+                }
+                must("deleted", self.checks.deleted.deleted((n, life), &item.0, counts));
+                self.checks.wrote_item(asked_us);
+            }
+            Asked::Items(known) => {
+                self.note(n, &format!("client {number} reads items"));
+                self.checks.read_items((n, life), known, &items_in(result));
             }
             Asked::Convert => {
                 let is_done = message["error"].is_null();
@@ -487,6 +567,7 @@ impl World {
                 let client = &mut self.clients[number];
                 must("replicas", client.replica.take(&result[2]));
                 let (before, state) = (&client.state[..8], result[1].as_str().expect("an id"));
+                self.checks.watched((number, n), state, &client.replica);
                 self.checks.resume.told(self.now_us, state);
                 let text = format!("watcher {number} comes with {before}, found: {is_found}");
                 client.state = state.to_owned();
@@ -496,11 +577,18 @@ impl World {
         }
     }
 
+    fn item_stays(&mut self, number: usize, (name, id): (String, String)) {
+        self.checks.deleted.stays(&name);
+        self.clients[number].items.push(name, id);
+    }
+
     /// A server that joins its cluster again has no database yet: the client goes to another one.
     fn not_served(&mut self, number: usize, (asked, asked_us): (Asked, u64)) {
         let session = self.clients[number].session.expect("it has a session");
         match asked {
             Asked::Insert(name) => self.checks.refused(&name),
+            Asked::Item(name) => self.checks.deleted.refused(&name),
+            Asked::Delete(item, _) => self.item_stays(number, item),
             // It has not happened, and will not.
             Asked::Swap(..) => {}
             asked => self.clients[number].asked = Some((asked, asked_us)),
@@ -557,7 +645,7 @@ impl World {
     /// Whoever was told can see it at once, at the same process.
     fn read_at_once(&mut self, number: usize, process: Process) {
         if self.rng.chance(50) {
-            self.read(number, self.checks.known(process, false));
+            self.read(number, process, self.checks.known(process, false));
         }
     }
 

@@ -11,7 +11,7 @@
 //! 4. `network`: connections between the servers.
 //! 5. `sessions`: what all clients do; `clients`: who writes and reads, and knows what it has been told;
 //!    `replica`: one of those who watch, under conditions; `pipelines`: who asks for more before he is
-//!    answered; `bystanders`: who changes nothing; `tempo`: how fast.
+//!    answered; `items`: rows that are deleted again; `bystanders`: who changes nothing; `tempo`: how fast.
 //! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
 //! 7. `checks`: what must be true of all that, a checker a file.
 //! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
@@ -26,6 +26,7 @@ mod disk;
 mod faults;
 mod files;
 mod forgetting;
+mod items;
 mod membership;
 mod network;
 mod node;

@@ -50,8 +50,11 @@ pub(crate) struct Node {
     pub(crate) received: BTreeMap<SessionId, Vec<u8>>,
     work: BTreeMap<WorkId, Work>,
     said: BTreeMap<WorkId, Word>,
-    /// The server leaves no transaction to helpers.
-    pub(crate) runs_all_itself: bool,
+    /// The process has answered a client that changes nothing.
+    pub(crate) has_answered: bool,
+    /// For how long slow helpers will have been at work when the last one of them is done, and when that is.
+    slow_us: u64,
+    slow_until_us: u64,
     /// The process is down until then.
     pub(crate) down_until_us: u64,
     /// Nothing happens here before (SIGSTOP).
@@ -114,7 +117,9 @@ impl Node {
             received: BTreeMap::new(),
             work: BTreeMap::new(),
             said: BTreeMap::new(),
-            runs_all_itself: false,
+            has_answered: false,
+            slow_us: 0,
+            slow_until_us: 0,
             down_until_us: 0,
             paused_until_us: 0,
             skew_ms: 0,
@@ -224,7 +229,6 @@ impl World {
         server.set_step_cost_max(step_cost_max);
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
-        self.nodes[n].runs_all_itself = step_cost_max == u64::MAX;
         self.nodes[n].started_us = self.now_us;
         if self.nodes[n].is_relay() {
             // Most of its sources may have left for good, and the run is too short for long pauses.
@@ -473,9 +477,21 @@ impl World {
 
     fn send_out(&mut self, n: usize, id: WorkId, work: Work) {
         self.nodes[n].work.insert(id, work);
-        let most = if self.rng.chance(self.faults.slow_helper) { 2_000_000 } else { 3000 };
+        let is_slow = self.rng.chance(self.faults.slow_helper);
+        let most = if is_slow { 2_000_000 } else { 3000 };
         let at = self.now_us + 10 + self.rng.below(most) as u64;
+        if is_slow {
+            let node = &mut self.nodes[n];
+            node.slow_us += at.saturating_sub(node.slow_until_us.max(self.now_us));
+            node.slow_until_us = node.slow_until_us.max(at);
+        }
         self.due(at, n, Due::Work(id));
+    }
+
+    /// For how long slow helpers of a server have been at work, as long as its process lives.
+    pub(crate) fn slow_us_at(&self, n: usize) -> u64 {
+        let node = &self.nodes[n];
+        node.slow_us - node.slow_until_us.saturating_sub(self.now_us)
     }
 
     /// A helper is done.

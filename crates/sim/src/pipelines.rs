@@ -152,7 +152,9 @@ impl World {
             let due_us = since_us.map(|since_us| since_us + may_wait_us);
             must("liveness", self.checks.liveness.looked(now_us, &who, due_us, tries));
         }
-        let is_patient = since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
+        // Who asks behind the faults waits, so that it is seen when nothing comes.
+        let is_patient =
+            self.is_calm || since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         match self.pipelines[number].session {
             Some(session) if !is_patient => self.hang_up(session),
             _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
@@ -172,7 +174,7 @@ impl World {
         }
     }
 
-    fn pipeline_of(&self, session: SessionId) -> Option<usize> {
+    pub(crate) fn pipeline_of(&self, session: SessionId) -> Option<usize> {
         let is_it = |pipeline: &Pipeline| pipeline.session.is_some_and(|(.., own)| own == session);
         self.pipelines.iter().position(is_it)
     }
@@ -316,6 +318,8 @@ impl World {
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();
         if is_away || is_canceled {
+            let text = format!("pipeline {number} asks for {asked:?} and is told {error}");
+            self.sent_away(n, &text);
             // What a relay had sent on may have been done.
             match asked {
                 Asked::Insert(name) | Asked::Wait(name, _) if is_away => self.checks.refused(&name),

@@ -71,14 +71,15 @@ pub(crate) struct Following {
 impl Following {
     pub(crate) fn new() -> Self {
         let columns = ["name", "n"].map(str::to_owned).into_iter().collect();
-        let tables = [("T".to_owned(), Columns::These(columns)), ("V".to_owned(), Columns::All)];
+        let all = ["Item", "List", "V"].map(|table| (table.to_owned(), Columns::All));
+        let tables = std::iter::once(("T".to_owned(), Columns::These(columns))).chain(all);
         let wanted = Wanted {
             database: "Sim".into(),
             // Whichever answers.
             remotes: Remotes::parse("tcp:one:1,tcp:other:1"),
             leader_only: false,
             options: Options { probe_ms: 5000, max_backoff_ms: 1000 },
-            model: Model::Replica(tables.into()),
+            model: Model::Replica(tables.collect()),
         };
         Self {
             follower: Follower::new(wanted, 0),
@@ -100,6 +101,12 @@ impl Following {
         let Some(number) = self.told else { return Vec::new() };
         let wish = &self.wanted[usize::try_from(number).expect("a number of few")];
         rows.iter().filter(|row| wish.matches(row)).cloned().collect()
+    }
+
+    /// Whether the rows are all that there are.
+    fn has_all(&self) -> bool {
+        let wish = self.told.and_then(|number| self.wanted.get(usize::try_from(number).ok()?));
+        matches!(wish, Some(Wish::All))
     }
 
     /// The rows that it must have when all is settled.
@@ -192,6 +199,10 @@ impl World {
                 output => panic!("{output:?}"),
             }
         }
+        // What rows are of is told behind them.
+        let client = &self.clients[number];
+        let has_all = client.following.as_ref().is_some_and(|following| following.has_all());
+        must("replicas", client.replica.is_whole(has_all));
     }
 
     /// Messages on one connection stay in order.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
 
+use crate::checks::must;
 use crate::world::World;
 
 /// A session: at which server, and in which life of its process.
@@ -32,6 +33,34 @@ impl World {
     pub(crate) fn hang_up(&mut self, (n, _, session): Session) {
         self.event_at(self.now_us, n, Event::Closed { session, error: None });
         self.session_ended(n, session);
+    }
+
+    /// A server has ended a session: that is seldom well when faults are over.
+    pub(crate) fn disconnected(&mut self, n: usize, session: SessionId) {
+        if let Some(who) = self.whose(session) {
+            self.sent_away(n, &format!("{who} is disconnected by server {n}"));
+        }
+        self.session_ended(n, session);
+    }
+
+    /// A server does not give a client what it asks for.
+    pub(crate) fn sent_away(&mut self, n: usize, text: &str) {
+        self.note(n, text);
+        // Who was removed says so to its clients whenever it hears of that.
+        if self.is_over || self.nodes[n].is_leaving || self.nodes[n].is_spare {
+            return;
+        }
+        let tries = self.tries_at(n);
+        must("liveness", self.checks.liveness.sent_away(self.now_us, text, tries));
+    }
+
+    /// Which client has a session.
+    fn whose(&self, session: SessionId) -> Option<String> {
+        let client = self.client_of(session).map(|number| format!("client {number}"));
+        let pipeline = || self.pipeline_of(session).map(|number| format!("pipeline {number}"));
+        let bystander = || self.bystander_of(session).map(|number| format!("bystander {number}"));
+        let visitor = || self.visitor_of(session).map(|number| format!("visitor {number}"));
+        client.or_else(pipeline).or_else(bystander).or_else(visitor)
     }
 
     /// A server has ended a session, or its process has ended, or a client has gone.

@@ -24,7 +24,7 @@ use crate::plan::{Part, Plan};
 use crate::sources::Sources;
 
 /// The election timer, in milliseconds.
-const TIMER_MS: u64 = 1000;
+pub(crate) const TIMER_MS: u64 = 1000;
 
 /// From a failed attempt to rewrite a file to the end of the next one, in microseconds.
 const REWRITE_US: u64 = 6_000_000;
@@ -71,6 +71,8 @@ pub struct Counts {
     pub looks: u64,
     /// Writes under a lock that found what the one before had left.
     pub guarded: u64,
+    /// Items that were deleted.
+    pub deleted: u64,
     /// Answers to clients that change nothing.
     pub served: u64,
     /// Operations on registers, all of which can be explained.
@@ -154,8 +156,6 @@ pub struct World {
     /// A standalone server is in the place of the cluster.
     pub(crate) sources: Option<Box<Sources>>,
     pub(crate) faults: Faults,
-    /// Helpers take seconds now and then, as long as there are faults.
-    pub(crate) has_slow_helpers: bool,
     /// Faults are over.
     pub(crate) is_calm: bool,
     /// Since when.
@@ -223,7 +223,6 @@ impl World {
             tempo_changes: false,
             checks: Checks::default(),
             sources: None,
-            has_slow_helpers: faults.slow_helper > 0,
             faults,
             is_calm: false,
             calm_us: None,
@@ -300,7 +299,7 @@ impl World {
     pub(crate) fn tries_at(&self, n: usize) -> usize {
         let sources = |node: &Node| node.sources.as_ref().map_or(0, |list| list.split(',').count());
         match self.nodes[n].is_relay() {
-            true => self.nodes.iter().map(sources).max().unwrap_or(0),
+            true => self.nodes.iter().map(sources).max().unwrap_or(0) + self.refuses_for_s(),
             false => 0,
         }
     }
@@ -390,7 +389,7 @@ impl World {
                 self.bystander_is_told(n, session);
             }
             Due::Sent(session) => self.sent(n, session),
-            Due::Ended(session) => self.session_ended(n, session),
+            Due::Ended(session) => self.disconnected(n, session),
             Due::End { while_us } => {
                 self.end_process(n, false);
                 let while_us = if self.is_calm { 0 } else { while_us };

@@ -46,9 +46,10 @@ fn is_served(add: impl FnOnce(&mut World)) {
         world.calm();
         world.run_for(3000);
         world.check_converged();
-        let Counts { acknowledged, unknown, reads, conditions, compared, .. } = world.counts();
+        let Counts { acknowledged, unknown, reads, conditions, compared, deleted, .. } =
+            world.counts();
         assert!(acknowledged > 500 && reads > 100, "{:?}", world.counts());
-        assert!(conditions > 10 && compared > 10, "{:?}", world.counts());
+        assert!(conditions > 10 && compared > 10 && deleted > 50, "{:?}", world.counts());
         assert_eq!(unknown, 0, "{:?}", world.counts());
     });
 }
@@ -285,7 +286,7 @@ fn a_run_is_a_function_of_its_seed_and_parts() {
     let run = || {
         let world = World::new(3, 3, faults(3));
         let mut world = world.with_plan(Plan::without([Part::Client(2)]));
-        world.run_for(6000);
+        world.run_for(12_000);
         (world.parts().to_vec(), world.trace(usize::MAX))
     };
     let (parts, trace) = run();
@@ -315,6 +316,7 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.silent += more.silent;
     sum.looks += more.looks;
     sum.guarded += more.guarded;
+    sum.deleted += more.deleted;
     sum.served += more.served;
     sum.swaps += more.swaps;
     sum.undecided += more.undecided;

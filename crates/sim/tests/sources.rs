@@ -42,6 +42,7 @@ fn a_standalone_source_and_its_relays_tell_the_truth() {
     assert!(is_seen(|counts| counts.ephemeral, 100), "{all:?}");
     assert!(is_seen(|counts| counts.resumed.min(counts.began_anew), 10), "{all:?}");
     assert!(is_seen(|counts| counts.indexes, 20), "{all:?}");
+    assert!(is_seen(|counts| counts.deleted, 50), "{all:?}");
     assert!(is_seen(|counts| counts.states, 100), "{all:?}");
     assert!(is_seen(|counts| counts.restores, 0), "{all:?}");
 }

@@ -20,6 +20,11 @@ impl Durable {
         self.acknowledged.len()
     }
 
+    /// The last one of the first so many rows.
+    pub(crate) fn last(&self, up_to: usize) -> Option<&str> {
+        self.acknowledged[..up_to].last().map(String::as_str)
+    }
+
     /// All rows of a server that has taken in what was acknowledged up to some time.
     pub(crate) fn rows(&self, rows: &[Row], up_to: usize) -> Verdict {
         let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();

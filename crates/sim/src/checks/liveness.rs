@@ -1,5 +1,6 @@
 //! When faults have ended, somebody leads and writes are acknowledged within five election timers, and
-//! whoever asks is answered within as much. And a server never looks at itself all the time.
+//! whoever asks is answered within as much; from then on nobody is sent away. And a server never looks at
+//! itself all the time.
 
 use super::Verdict;
 
@@ -50,6 +51,11 @@ impl Liveness {
         *self = Self { timer_us, calm_us: Some(now_us), has_written: false };
     }
 
+    /// What serves has been taken away: nothing is to be expected until it is calm again.
+    pub(crate) fn disturb(&mut self) {
+        self.calm_us = None;
+    }
+
     /// A row is acknowledged that was asked for at this time.
     pub(crate) fn wrote(&mut self, asked_us: u64) {
         self.has_written |= self.calm_us.is_some_and(|calm_us| asked_us >= calm_us);
@@ -76,6 +82,16 @@ impl Liveness {
             _ => Ok(()),
         }
     }
+
+    /// Somebody is told that there is nothing to ask, or that nobody knows what has come of something, or is
+    /// disconnected: by a server that tries so many others.
+    pub(crate) fn sent_away(&self, now_us: u64, who: &str, tries: usize) -> Verdict {
+        let most_us = TIMERS_MAX * self.timer_us + tries as u64 * TRY_US;
+        match self.calm_us.is_some_and(|calm_us| now_us > calm_us + most_us) {
+            true => Err(format!("{who}, {TIMERS_MAX} election timers behind the faults")),
+            false => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +111,18 @@ mod tests {
         assert!(liveness.looked(1051, "a", Some(1), 0).is_err(), "no answer");
         assert_eq!(liveness.looked(1051, "a", Some(1), 1), Ok(()), "there is another one to try");
         assert_eq!(liveness.looked(1051, "a", Some(1001), 0), Ok(()));
+    }
+
+    #[test]
+    fn behind_five_timers_nobody_is_sent_away() {
+        let mut liveness = Liveness::default();
+        assert_eq!(liveness.sent_away(9000, "a", 0), Ok(()), "there are faults");
+        liveness.calm(1000, 10);
+        assert_eq!(liveness.sent_away(1050, "a", 0), Ok(()));
+        assert!(liveness.sent_away(1051, "a", 0).is_err());
+        assert_eq!(liveness.sent_away(1051, "a", 1), Ok(()), "there is another one to try");
+        liveness.disturb();
+        assert_eq!(liveness.sent_away(9000, "a", 0), Ok(()), "what serves is away");
     }
 
     #[test]

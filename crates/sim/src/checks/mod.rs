@@ -1,6 +1,7 @@
 //! What must be true of what clients were told and of what servers wrote: a checker a file. Whatever
 //! is wrong ends the run, with the name of the checker.
 
+mod deleted;
 mod durable;
 mod entries;
 mod leaders;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::pipelines::is_uncounted;
 use crate::world::{Counts, World};
 
+pub(crate) use deleted::Items;
 pub(crate) use linear::Kind;
 pub(crate) use liveness::{Liveness, Looks};
 pub(crate) use reads::{Known, Process};
@@ -74,6 +76,8 @@ pub(crate) struct Checks {
     pub(crate) order: order::Order,
     pub(crate) guarded: locks::Guarded,
     pub(crate) served: served::Served,
+    pub(crate) deleted: deleted::Deleted,
+    states: states::States,
 }
 
 impl Checks {
@@ -104,12 +108,54 @@ impl Checks {
 
     /// What a client may count on that reads from a process now; `of_all` if it has waited for all.
     pub(crate) fn known(&self, process: Process, of_all: bool) -> Known {
-        self.reads.known(process, if of_all { self.durable.len() } else { 0 })
+        let known = self.reads.known(process, if of_all { self.durable.len() } else { 0 });
+        Known { items: self.deleted.known(process, of_all), ..known }
     }
 
-    /// A client has read how many rows there are.
-    pub(crate) fn counted(&mut self, known: Known, counted: u64) {
-        must("reads", reads::Reads::counted(known, counted));
+    /// The rows that were told last, by a process and by anybody, of what a client may count on.
+    pub(crate) fn last(&self, process: Process, known: Known) -> Vec<String> {
+        let last =
+            self.reads.last(process, known).into_iter().chain(self.durable.last(known.of_all));
+        last.map(str::to_owned).collect()
+    }
+
+    /// A watcher has all rows, and was told of which state they are.
+    pub(crate) fn watched(&mut self, (number, n): (usize, usize), id: &str, replica: &Replica) {
+        must("replicas", replica.is_whole(true));
+        let who = format!("watcher {number} at server {n}");
+        must("states", self.states.told(&who, id, replica.hash()));
+    }
+
+    /// A process has shown somebody that it has rows.
+    pub(crate) fn shows_rows(&mut self, process: Process) {
+        self.reads.shows_rows(process);
+    }
+
+    /// Whether a process has shown that.
+    pub(crate) fn has_rows(&self, process: Process) -> bool {
+        self.reads.has_rows(process)
+    }
+
+    /// A process has told a client that an item is there, or gone, which had been asked for at some time.
+    pub(crate) fn wrote_item(&mut self, asked_us: u64) {
+        self.counts.acknowledged += 1;
+        self.liveness.wrote(asked_us);
+    }
+
+    /// A client has read all items.
+    pub(crate) fn read_items(&mut self, process: Process, known: Known, items: &Items) {
+        must("deleted", self.deleted.read(process, known.items, items));
+        self.note_read(known);
+    }
+
+    /// A client has read how many rows there are, and how often some are that it may count on.
+    pub(crate) fn counted<'a>(
+        &mut self,
+        known: Known,
+        counted: u64,
+        found: impl Iterator<Item = (&'a str, usize)>,
+    ) {
+        must("reads", reads::Reads::counted(known, counted, found));
         self.note_read(known);
     }
 
@@ -158,10 +204,19 @@ impl Checks {
             self.counts.swaps += history.len() as u64;
             must("linear", linear::verdict(number, history, &mut self.counts.undecided));
         }
+        self.counts.deleted += self.deleted.count();
         self.counts.looks += self.order.looks();
         self.counts.guarded += self.guarded.writes();
         self.counts.terms += self.leaders.len() as u64;
         self.counts.entries += self.entries.len() as u64;
+    }
+}
+
+/// Whether two have the same items.
+fn same_items(who: &str, expected: &Items, items: &Items) -> Verdict {
+    match expected == items {
+        true => Ok(()),
+        false => Err(format!("{who} has {items:?}, and not {expected:?}")),
     }
 }
 
@@ -199,21 +254,24 @@ impl World {
         self.run_for(10_000);
         let servers: Vec<usize> =
             (0..self.nodes.len()).filter(|n| !self.nodes[*n].is_spare).collect();
-        let mut all: Option<Vec<Row>> = None;
+        let mut all: Option<(Vec<Row>, Items)> = None;
         let known = self.checks.known((usize::MAX, 0), true);
         for n in &servers {
             let rows = self.rows_of(*n);
             self.checks.read((usize::MAX, 0), known, &rows);
-            let rows = rows_of(&rows);
-            let before = all.get_or_insert_with(|| rows.clone());
+            let (rows, items) = (rows_of(&rows), self.items_of(*n));
+            self.checks.read_items((usize::MAX, 0), known, &items);
+            let (before, items_before) = all.get_or_insert_with(|| (rows.clone(), items.clone()));
             must("replicas", same(&format!("server {n}"), before, &rows));
+            must("replicas", same_items(&format!("server {n}"), items_before, &items));
         }
-        let all = all.unwrap_or_default();
+        let (all, items) = all.unwrap_or_default();
         for client in self.clients.iter().filter(|client| client.watches) {
             let who = format!("watcher {}", client.number);
             let wanted = client.following.as_ref().map(|following| following.settled(&all));
             let expected = wanted.as_ref().unwrap_or(&all);
             must("replicas", same(&who, expected, &client.replica.rows()));
+            must("replicas", same_items(&who, &items, client.replica.items()));
         }
         self.checks.end(&all, self.now_us);
         self.check_ids(&servers);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::deleted::KnownItems;
 use super::{Row, Verdict};
 
 /// A process of a server: which server, and how often it had been started.
@@ -12,6 +13,8 @@ pub(crate) type Process = (usize, u64);
 #[derive(Default)]
 pub(crate) struct Reads {
     by_process: BTreeMap<Process, Vec<String>>,
+    /// Processes that have shown somebody that they have rows.
+    with_rows: BTreeSet<Process>,
 }
 
 /// What a client may count on when it begins to read.
@@ -21,6 +24,8 @@ pub(crate) struct Known {
     pub(crate) of_process: usize,
     /// So many rows that anybody was told of.
     pub(crate) of_all: usize,
+    /// So much of what was told of items.
+    pub(crate) items: KnownItems,
 }
 
 impl Reads {
@@ -29,17 +34,41 @@ impl Reads {
         self.by_process.entry(process).or_default().push(name.to_owned());
     }
 
-    /// What a client may count on that reads from a process now.
-    pub(crate) fn known(&self, process: Process, of_all: usize) -> Known {
-        Known { of_process: self.by_process.get(&process).map_or(0, Vec::len), of_all }
+    /// A process has shown somebody that it has rows.
+    pub(crate) fn shows_rows(&mut self, process: Process) {
+        self.with_rows.insert(process);
     }
 
-    /// A client has read how many rows there are.
-    pub(crate) fn counted(known: Known, counted: u64) -> Verdict {
+    /// Whether a process has shown that, or has told a client of a row.
+    pub(crate) fn has_rows(&self, process: Process) -> bool {
+        self.with_rows.contains(&process) || self.by_process.contains_key(&process)
+    }
+
+    /// What a client may count on that reads from a process now.
+    pub(crate) fn known(&self, process: Process, of_all: usize) -> Known {
+        let of_process = self.by_process.get(&process).map_or(0, Vec::len);
+        Known { of_process, of_all, ..Known::default() }
+    }
+
+    /// The row that a process had told of last, of what a client may count on.
+    pub(crate) fn last(&self, process: Process, known: Known) -> Option<&str> {
+        let last = known.of_process.checked_sub(1)?;
+        self.by_process.get(&process)?.get(last).map(String::as_str)
+    }
+
+    /// A client has read how many rows there are, and how often some that it may count on are.
+    pub(crate) fn counted<'a>(
+        known: Known,
+        counted: u64,
+        mut found: impl Iterator<Item = (&'a str, usize)>,
+    ) -> Verdict {
         let known_rows = known.of_process.max(known.of_all) as u64;
-        match counted >= known_rows {
-            true => Ok(()),
-            false => Err(format!("{counted} rows, and {known_rows} are known")),
+        if counted < known_rows {
+            return Err(format!("{counted} rows, and {known_rows} are known"));
+        }
+        match found.find(|(_, rows)| *rows != 1) {
+            None => Ok(()),
+            Some((name, rows)) => Err(format!("{name} was answered, and is there {rows} times")),
         }
     }
 
@@ -64,7 +93,9 @@ mod tests {
         let (mut reads, process) = (Reads::default(), (1, 2));
         reads.told(process, "a");
         let known = reads.known(process, 0);
+        assert_eq!(reads.last(process, reads.known((1, 3), 0)), None);
         reads.told(process, "b");
+        assert_eq!(reads.last(process, known), Some("a"));
         let row = |name: &str| Row { id: String::new(), name: name.to_owned(), n: 0 };
         assert_eq!(reads.rows(process, known, &[row("a")]), Ok(()));
         assert!(reads.rows(process, known, &[row("b")]).is_err());
@@ -73,8 +104,11 @@ mod tests {
 
     #[test]
     fn who_has_waited_for_all_counts_all() {
-        let known = Known { of_process: 1, of_all: 3 };
-        assert_eq!(Reads::counted(known, 3), Ok(()));
-        assert!(Reads::counted(known, 2).is_err());
+        let known = Known { of_process: 1, of_all: 3, ..Known::default() };
+        let counted = |counted, rows| Reads::counted(known, counted, [("a", rows)].into_iter());
+        assert_eq!(counted(3, 1), Ok(()));
+        assert!(counted(2, 1).is_err());
+        assert!(counted(3, 0).is_err(), "what was told last is not there");
+        assert!(counted(3, 2).is_err(), "twice");
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod visitors;
 
 pub use rings::run_without_source;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::Value;
 use weir_data::{Schema, Snapshot};
@@ -44,8 +44,8 @@ const COPIES_MAX: usize = 10;
 /// in a row have.
 const SETTLE_MS: u64 = 100_000;
 
-/// After so long all is done that was asked for, in microseconds.
-const PATIENCE_US: u64 = 80_000_000;
+/// A relay whose source may have gone back takes so many seconds longer to find it, for that reason.
+const REFUSAL_S: usize = 75;
 
 /// A database's file, and the side files that there may be.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +71,10 @@ pub(crate) struct Sources {
     pub(crate) counts: SourceCounts,
     /// Rows that were acknowledged, and when they had been asked for.
     acknowledged: Vec<(u64, String)>,
+    /// Rows that somebody has asked to be deleted.
+    going: BTreeSet<String>,
+    /// Rows that were deleted, and when that had been asked for.
+    deleted: Vec<(u64, String)>,
     /// The index that each process of a relay has said last.
     indexes: BTreeMap<(usize, u64), i64>,
     rings: Rings,
@@ -81,6 +85,8 @@ pub(crate) struct Sources {
 pub struct SourceCounts {
     /// Rows that their clients were told are there.
     pub acknowledged: u64,
+    /// Rows that were deleted, as their clients were told.
+    pub deleted: u64,
     /// Writes of which nobody knows.
     pub unknown: u64,
     /// Writes of columns that no file keeps.
@@ -173,9 +179,13 @@ impl World {
     /// Faults end; when that is.
     fn calm_sources(&mut self) -> u64 {
         self.calm();
-        let calm_us = self.now_us;
-        self.checks.liveness.calm(calm_us, PATIENCE_US);
-        calm_us
+        self.calm_us.expect("it is calm")
+    }
+
+    /// For how many seconds a relay may refuse its source, behind faults.
+    pub(crate) fn refuses_for_s(&self) -> usize {
+        let is_restored = self.sources.as_ref().is_some_and(|sources| sources.counts.restores > 0);
+        if is_restored { REFUSAL_S } else { 0 }
     }
 
     pub(crate) fn sources(&self) -> &Sources {
@@ -272,6 +282,19 @@ impl World {
         sources.acknowledged.push((asked_us, name));
     }
 
+    /// A row is gone, for its client was told so: so many were deleted.
+    fn deleted(&mut self, name: String, (asked_us, written_us): (u64, u64), count: Option<u64>) {
+        self.checks.liveness.wrote(asked_us);
+        let sources = self.sources_mut();
+        // An older file may not have it.
+        let may_lack = sources.restored_us >= written_us;
+        let is_well = count == Some(1) || count == Some(0) && may_lack;
+        let wrong = || format!("{name} was there, and {count:?} rows were deleted");
+        must("deleted", is_well.then_some(()).ok_or_else(wrong));
+        sources.counts.deleted += 1;
+        sources.deleted.push((asked_us, name));
+    }
+
     /// A relay has said its index, which falls only if its source went back.
     fn said_index(&mut self, process: (usize, u64), index: i64) {
         let sources = self.sources_mut();
@@ -312,8 +335,13 @@ impl World {
         must("once", twice.map_or(Ok(()), |pair| Err(format!("{} is there twice", pair[0]))));
         let since_us = sources.restored_us;
         let since = sources.acknowledged.iter().filter(|(asked_us, _)| *asked_us > since_us);
-        let lost = since.clone().find(|(_, name)| names.binary_search(&name.as_str()).is_err());
+        let is_there = |name: &str| names.binary_search(&name).is_ok();
+        let stays = |name: &str| !sources.going.contains(name);
+        let lost = since.clone().find(|(_, name)| stays(name) && !is_there(name));
         must("durable", lost.map_or(Ok(()), |(_, name)| Err(format!("{name} is not there"))));
+        let mut gone = sources.deleted.iter().filter(|(asked_us, _)| *asked_us > since_us);
+        let back = gone.find(|(_, name)| is_there(name));
+        must("deleted", back.map_or(Ok(()), |(_, name)| Err(format!("{name} is there again"))));
         let after = sources.acknowledged.iter().filter(|(asked_us, _)| *asked_us > calm_us).count();
         must("liveness", if after > 20 { Ok(()) } else { Err(format!("{after} writes since")) });
         let indexes: Vec<Option<i64>> = (1..self.nodes.len()).map(|n| self.index_of(n)).collect();

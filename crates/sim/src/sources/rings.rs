@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::checks::must;
 use crate::network::Socket;
 use crate::sources::{SETTLE_MS, SourceCounts};
-use crate::world::{Due, World};
+use crate::world::{Due, TIMER_MS, World};
 
 /// So long the source is away, in milliseconds: all say so by then.
 const AWAY_MS: u64 = 60_000;
@@ -19,8 +19,14 @@ pub fn run_without_source(world: &mut World) -> SourceCounts {
     world.run_for(SETTLE_MS);
     for is_there in [true, false, true] {
         match is_there {
-            true => world.due(world.now_us, 0, Due::Start),
-            false => world.end_process(0, false),
+            true => {
+                world.due(world.now_us, 0, Due::Start);
+                world.checks.liveness.calm(world.now_us, TIMER_MS * 1000);
+            }
+            false => {
+                world.end_process(0, false);
+                world.checks.liveness.disturb();
+            }
         }
         world.run_for(AWAY_MS);
         for n in 1..world.nodes.len() {

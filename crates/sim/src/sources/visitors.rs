@@ -14,6 +14,11 @@ use crate::world::{Due, World};
 /// Who has no answer for so long gives up, in microseconds.
 const PATIENCE_US: u64 = 8_000_000;
 
+/// Whoever was told that it has the lock may be refused under it for so long behind faults, in microseconds, and
+/// so often.
+const REFUSED_US_MAX: u64 = 3_000_000;
+const REFUSED_MAX: usize = 3;
+
 /// Zeros: no state.
 const NONE: &str = "00000000-0000-0000-0000-000000000000";
 
@@ -35,6 +40,8 @@ enum Asked {
     Insert(String),
     /// A row of this name, which was there before.
     Find(String),
+    /// That a row of this name, which was there since then, is deleted.
+    Delete(String, u64),
     /// A number that no file keeps.
     Slot,
     Lock,
@@ -61,6 +68,8 @@ pub(crate) struct Visitor {
     lock: Option<bool>,
     /// The lock came back since it has asked for something.
     is_turned: bool,
+    /// Since when, and how often, it was refused under a lock that it has as far as it was told.
+    refused: Option<(u64, usize)>,
     /// The guarded number, as it has read or written it since it has the lock.
     known: Option<u64>,
     /// A row that it has written on this session, and when.
@@ -93,6 +102,7 @@ impl Visitor {
             has_first_rows: false,
             lock: None,
             is_turned: false,
+            refused: None,
             known: None,
             written: None,
             rows: BTreeMap::new(),
@@ -114,6 +124,7 @@ impl Visitor {
 
     fn lose_session(&mut self) -> Option<Asked> {
         (self.session, self.lock, self.known, self.written) = (None, None, None, None);
+        self.refused = None;
         self.asked.take().map(|(asked, _)| asked)
     }
 
@@ -254,6 +265,11 @@ impl World {
                 let params = json!(["Sim", insert(&name)]);
                 (Asked::Insert(name), "transact", params)
             }
+            (4, _) if let Some((name, since_us)) = visitor.written.take() => {
+                let delete = json!({"op": "delete", "table": "T", "where": [["name", "==", name]]});
+                self.sources_mut().going.insert(name.clone());
+                (Asked::Delete(name, since_us), "transact", json!(["Sim", delete]))
+            }
             (4..6, _) if let Some((name, _)) = &visitor.written => {
                 let params = json!(["Sim", select(name)]);
                 (Asked::Find(name.clone()), "transact", params)
@@ -309,13 +325,13 @@ impl World {
     pub(crate) fn visit_ended(&mut self, session: SessionId) {
         let Some(number) = self.visitor_of(session) else { return };
         let sources = self.sources_mut();
-        if let Some(Asked::Insert(_) | Asked::Guarded(_)) = sources.visitors[number].lose_session()
-        {
+        let lost = sources.visitors[number].lose_session();
+        if let Some(Asked::Insert(_) | Asked::Delete(..) | Asked::Guarded(_)) = lost {
             sources.counts.unknown += 1;
         }
     }
 
-    fn visitor_of(&self, session: SessionId) -> Option<usize> {
+    pub(crate) fn visitor_of(&self, session: SessionId) -> Option<usize> {
         let visitors = &self.sources.as_ref()?.visitors;
         visitors.iter().position(|visitor| visitor.session.is_some_and(|(.., own)| own == session))
     }
@@ -332,6 +348,7 @@ impl World {
                     let is_owned = turn == "locked";
                     (visitor.lock, visitor.known) = (visitor.lock.map(|_| is_owned), None);
                     visitor.is_turned |= is_owned;
+                    visitor.refused = None;
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
                     self.note(n, &format!("visitor {number} is told: {turn}"));
                 }
@@ -364,7 +381,12 @@ impl World {
         let (n_of_session, life, session) = visitor.session.expect("it has a session");
         assert_eq!(n, n_of_session, "a session has one server");
         let error = &message["error"];
-        if is_not_served(error) {
+        let is_away = is_not_served(error);
+        if is_away || *error == json!("canceled") {
+            self.sent_away(n, &format!("visitor {number} asks for {asked:?} and is told {error}"));
+        }
+        let visitor = &mut self.sources_mut().visitors[number];
+        if is_away {
             return self.hang_up((n, life, session));
         }
         if *error == json!("canceled") {
@@ -378,7 +400,10 @@ impl World {
         if result[0]["error"] == json!("not owner") {
             visitor.known = None;
             self.sources_mut().counts.not_owner += 1;
-            return;
+            return self.visitor_is_refused(number, n);
+        }
+        if matches!(asked, Asked::Learn | Asked::Guarded(_)) {
+            visitor.refused = None;
         }
         let first = &result[0]["rows"][0];
         match asked {
@@ -404,12 +429,17 @@ impl World {
                     },
                 );
             }
+            Asked::Delete(name, written_us) => {
+                self.deleted(name, (asked_us, written_us), result[0]["count"].as_u64());
+            }
             Asked::Slot => self.sources_mut().counts.ephemeral += 1,
             Asked::Lock if result["locked"].is_boolean() => {
                 // What was told behind the answer counts.
                 visitor.lock = Some(visitor.lock.unwrap_or(result["locked"] == json!(true)));
             }
-            Asked::Unlock => (visitor.lock, visitor.known) = (None, None),
+            Asked::Unlock => {
+                (visitor.lock, visitor.known, visitor.refused) = (None, None, None);
+            }
             Asked::Learn => {
                 // What is on its way while the lock is lost and comes back is made under the lock as it is then:
                 // who asserts it does not say since when he has it, and an answer that waits for the disk
@@ -451,6 +481,27 @@ impl World {
                 self.watcher_takes(number, &state, &result[2]);
             }
             Asked::Lock => panic!("{message}"),
+        }
+    }
+
+    /// A visitor was refused under the lock: if it has been told that it has that, and of nobody who has taken
+    /// it, that does not last behind faults.
+    fn visitor_is_refused(&mut self, number: usize, n: usize) {
+        let now_us = self.now_us;
+        let visitor = &mut self.sources_mut().visitors[number];
+        // A relay does not tell an owner yet of all who have the lock elsewhere.
+        let is_relayed = n > 0;
+        if visitor.lock != Some(true) || visitor.is_turned || is_relayed {
+            visitor.refused = None;
+            return;
+        }
+        let (since_us, times) = visitor.refused.map_or((now_us, 1), |(us, times)| (us, times + 1));
+        visitor.refused = Some((since_us, times));
+        if now_us > since_us + REFUSED_US_MAX && times > REFUSED_MAX {
+            let for_ms = (now_us - since_us) / 1000;
+            let text =
+                format!("visitor {number} has the lock, and is refused under it {times} times");
+            self.sent_away(n, &format!("{text} in {for_ms} ms"));
         }
     }
 
