@@ -566,6 +566,33 @@ fn who_has_a_lock_writes_through_relays_and_nobody_else() {
     assert_eq!(lock(&mut chain, 0, late, "lock"), true);
 }
 
+/// Others have it at the source since before it passed from one client of the relay to the next.
+#[test]
+fn who_comes_to_own_a_lock_that_its_relay_has_not_hears_so_or_takes_it() {
+    let mut chain = Chain::start(1);
+    let rival = chain.servers[0].connect();
+    let [first, second, thief] = [(); 3].map(|()| chain.servers[1].connect());
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), true);
+    assert_eq!(lock(&mut chain, 1, first, "lock"), true);
+    assert_eq!(outcome(&chain.call(1, first, &guarded("a"))), is("\"not owner\"", &["stolen"]));
+    assert_eq!(lock(&mut chain, 1, second, "lock"), false);
+    lock(&mut chain, 1, first, "unlock");
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(1, second, &guarded("a"))), is("\"not owner\"", &["stolen"]));
+    assert_eq!(outcome(&chain.call(1, second, &guarded("a"))), is("\"not owner\"", &[]));
+    assert_eq!(lock(&mut chain, 1, thief, "steal"), true);
+    assert_eq!(outcome(&chain.call(1, thief, &guarded("b"))), is("done", &[]));
+    // An owner is told again when somebody leaves the queue, as by the reference.
+    assert_eq!(outcome(&chain.servers[0].received(rival)).1, ["locked", "stolen"]);
+    // Who is robbed does not take it back with the next thing that he asks.
+    lock(&mut chain, 0, rival, "unlock");
+    assert_eq!(lock(&mut chain, 0, rival, "steal"), true);
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(thief)).1, ["stolen"]);
+    assert_eq!(outcome(&chain.call(1, thief, &guarded("c"))), is("\"not owner\"", &[]));
+    assert_eq!(ports(&mut chain.servers[0]), ["b"]);
+}
+
 /// Who asserts one lock in a message that a helper looks at keeps no other one from others.
 #[test]
 fn a_long_transaction_asks_the_source_for_the_locks_that_it_asserts() {

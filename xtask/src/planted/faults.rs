@@ -76,7 +76,7 @@ pub(super) const FAULTS: &[Fault] = &[
             Some(last) if attempt < *last => Attempt::TooLate,",
         }],
         test: "connections_that_end_all_the_time_bring_no_transaction_twice",
-        found_by: "once",
+        found_by: "a UUID is that of one row",
         alone: false,
     },
     Fault {
@@ -89,6 +89,18 @@ pub(super) const FAULTS: &[Fault] = &[
         test: RELAYS,
         found_by: "once",
         alone: true,
+    },
+    Fault {
+        name: "deletes-are-passed-over",
+        places: &[Place {
+            file: "crates/engine/src/follow.rs",
+            good: "            (Some(row), Edit::Delete) => Some(RowDelta::Delete(row.clone())),",
+            bad: "            (Some(_), Edit::Delete) if PLANTED => None,
+            (Some(row), Edit::Delete) => Some(RowDelta::Delete(row.clone())),",
+        }],
+        test: SERVERS,
+        found_by: "replicas",
+        alone: false,
     },
     Fault {
         name: "hole-is-damage",
@@ -302,7 +314,7 @@ pub(super) const FAULTS: &[Fault] = &[
             },
         ],
         test: SERVERS,
-        found_by: "entries",
+        found_by: "order",
         alone: false,
     },
     Fault {

@@ -58,6 +58,16 @@ impl SourceLocks {
         !self.by_name.contains_key(name)
     }
 
+    /// Whether others have the lock at the source, where it waits for its turn.
+    pub(crate) fn is_queued(&self, name: &str) -> bool {
+        self.by_name.get(name) == Some(&Standing::Queued)
+    }
+
+    /// A lock is given back, to be asked for anew.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
     /// The source has been asked for a lock by the request of this number.
     pub(crate) fn asked(&mut self, name: &str, number: u64) {
         let is_new = self.is_new(name);
@@ -141,6 +151,18 @@ mod tests {
         assert_eq!(locks.told("l", false), None, "that was the one before");
         assert_eq!(locks.answered(5, true), Some(None));
         assert!(locks.may_assert("l"));
+    }
+
+    #[test]
+    fn who_takes_a_lock_by_force_asks_for_it_anew() {
+        let mut locks = SourceLocks::default();
+        locks.asked("l", 4);
+        assert_eq!(locks.answered(4, false), Some(Some(Turn::Lost("l".into()))));
+        assert!(locks.is_queued("l") && !locks.may_assert("l"));
+        locks.forget("l");
+        assert!(locks.is_new("l") && locks.may_assert("l"));
+        locks.asked("l", 5);
+        assert_eq!(locks.answered(5, true), Some(None));
     }
 
     #[test]

@@ -54,6 +54,8 @@ struct Queue {
     sessions: VecDeque<(SessionId, LockMode)>,
     /// The owner's turn, which no other one has had.
     turn: u64,
+    /// The owner was told in this turn that others have the lock at the source of a relay.
+    is_lost: bool,
 }
 
 /// All lock queues.
@@ -90,7 +92,7 @@ impl Locks {
     fn begin_turn(&mut self, name: &str) {
         self.turns += 1;
         let Some(queue) = self.queues.get_mut(name) else { return };
-        queue.turn = self.turns;
+        (queue.turn, queue.is_lost) = (self.turns, false);
         let owner = queue.sessions.front().map(|(session, _)| *session);
         self.ended.retain(|(session, ended, _)| ended != name || Some(*session) == owner);
     }
@@ -120,9 +122,9 @@ impl Locks {
     }
 
     /// Leaves the queue. Returns the owner from now on, even if it was that before: clients count
-    /// on being told. A thief who was robbed is in no queue any more, and nobody hears of it.
+    /// on being told, unless others have the lock. A thief who was robbed is in no queue any more, and nobody hears of it.
     fn unlock(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
-        let Queue { sessions, turn } = self.queues.get_mut(name)?;
+        let Queue { sessions, turn, is_lost } = self.queues.get_mut(name)?;
         let at = sessions.iter().position(|(waiter, _)| *waiter == session)?;
         sessions.remove(at);
         let owner = sessions.front().map(|(session, _)| *session);
@@ -135,6 +137,7 @@ impl Locks {
                 self.queues.remove(name);
             }
             Some(_) if at == 0 => self.begin_turn(name),
+            Some(_) if *is_lost => return None,
             Some(_) => {}
         }
         owner
@@ -183,9 +186,17 @@ impl Sessions {
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
         self.locks.ended.retain(|(_, ended, _)| ended != name);
         self.locks.begin_turn(name);
+        let Some(queue) = self.locks.queues.get_mut(name) else { return };
+        queue.is_lost = !is_back;
         if let Some(owner) = self.locks.owner(name) {
             self.notify_lock(shell, owner, if is_back { LOCKED } else { STOLEN }, name);
         }
+    }
+
+    /// Whether the owner of a lock of a relay knows that others have it at the source. Who comes to own it here
+    /// after him does not.
+    pub(crate) fn knows_of_loss(&self, name: &str) -> bool {
+        self.locks.queues.get(name).is_some_and(|queue| queue.is_lost)
     }
 
     /// The locks that a session owns now.

@@ -489,9 +489,7 @@ impl World {
     fn visitor_is_refused(&mut self, number: usize, n: usize) {
         let now_us = self.now_us;
         let visitor = &mut self.sources_mut().visitors[number];
-        // A relay does not tell an owner yet of all who have the lock elsewhere.
-        let is_relayed = n > 0;
-        if visitor.lock != Some(true) || visitor.is_turned || is_relayed {
+        if visitor.lock != Some(true) || visitor.is_turned {
             visitor.refused = None;
             return;
         }

@@ -2,7 +2,7 @@
 
 use weir_engine::Outcome;
 
-use crate::ids::DbId;
+use crate::ids::{DbId, SessionId};
 use crate::relays::forwards::{Fence, Forward};
 use crate::relays::locks::Turn;
 use crate::server::Server;
@@ -35,17 +35,15 @@ impl Server {
         if names.is_empty() {
             return Locked::Goes;
         }
-        let Self { sessions, relays, .. } = self;
+        let sessions = &self.sessions;
         let session = trigger.origin.session();
-        let locks = &relays.get_mut(db).locks;
         // It may have waited, and others have had the lock here meanwhile.
         let now =
             || session.map_or_else(Vec::new, |id| sessions.owned_among(id, asked.into_iter()));
         let mut owned = trigger.locks.take().unwrap_or_else(now);
         let is_asserted = |held: &Held| names.contains(&held.name);
-        owned.retain(|held| {
-            is_asserted(held) && sessions.is_held(held) && locks.may_assert(&held.name)
-        });
+        owned.retain(|held| is_asserted(held) && sessions.is_held(held));
+        owned.retain(|held| self.may_assert(db, session, held));
         if owned.len() < names.len() {
             trigger.locks = Some(owned);
             if trigger.is_judged() && forward.fence != Fence::NotMade {
@@ -61,14 +59,39 @@ impl Server {
                 Outcome::Wait { .. } | Outcome::TooLong { .. } => Locked::Aside,
             };
         }
+        let Self { sessions, relays, .. } = self;
         let by_force =
             |name: &str| session.is_some_and(|session| sessions.has_stolen(session, name));
+        let locks = &relays.get_mut(db).locks;
         let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
         trigger.locks = Some(owned);
         forward.fence = Fence::Locks;
         new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
         Locked::Goes
+    }
+
+    /// Whether the owner of a lock here may assert it, as far as is known. Others may have had it at the source since
+    /// before his turn began: he takes it from them if he has taken it here, and else hears of them, once.
+    fn may_assert(&mut self, db: DbId, session: Option<SessionId>, held: &Held) -> bool {
+        let Self { sessions, relays, .. } = self;
+        let (name, relay) = (held.name.as_str(), relays.get_mut(db));
+        if relay.locks.may_assert(name) {
+            return true;
+        }
+        if sessions.knows_of_loss(name) {
+            return false;
+        }
+        let by_force = session.is_some_and(|session| sessions.has_stolen(session, name));
+        if by_force && relay.locks.is_queued(name) && relay.follower.may_ask() {
+            relay.locks.forget(name);
+            let (mut out, params) = (Vec::new(), weir_json::array([name]).to_string());
+            relay.follower.ask_for_owner("unlock", params.as_bytes(), &mut out);
+            self.carry_out_relay(db, out);
+            return true;
+        }
+        self.tell_owner(Some(Turn::Lost(name.to_owned())));
+        false
     }
 
     fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) {
@@ -137,8 +160,11 @@ impl Server {
         let Self { shell, sessions, .. } = self;
         match turn {
             Some(Turn::Lost(name)) => sessions.tell_owner(shell, &name, false),
-            Some(Turn::Back(name)) => sessions.tell_owner(shell, &name, true),
-            None => {}
+            // Whoever does not know that others have had it, has had it all the time.
+            Some(Turn::Back(name)) if sessions.knows_of_loss(&name) => {
+                sessions.tell_owner(shell, &name, true);
+            }
+            Some(Turn::Back(_)) | None => {}
         }
     }
 }
