@@ -90,6 +90,9 @@ impl Member {
             Membership::Member if self.lacks_snapshot_for_long() => {
                 "disconnected from the cluster (snapshot cannot be written)"
             }
+            Membership::Member if self.is_split() => {
+                "disconnected from the cluster (entries that are committed here are lost there)"
+            }
             Membership::Member if !self.is_connected() => {
                 "disconnected from the cluster (election timeout)"
             }

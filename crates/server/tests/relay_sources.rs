@@ -593,6 +593,37 @@ fn who_comes_to_own_a_lock_that_its_relay_has_not_hears_so_or_takes_it() {
     assert_eq!(ports(&mut chain.servers[0]), ["b"]);
 }
 
+/// What the last owner wrote at the source may not have come to the relay when the next one reads.
+#[test]
+fn what_is_read_under_a_lock_is_read_at_the_source() {
+    let mut chain = Chain::start(2);
+    let read = |name: &str| {
+        let found = format!(
+            r#"{{"op":"select","table":"Port","where":[["name","==","{name}"]],"columns":["name"]}}"#
+        );
+        transact(3, &format!(r#"{{"op":"assert","lock":"l"}},{found}"#))
+    };
+    let (rival, client) = (chain.servers[0].connect(), chain.servers[2].connect());
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), true);
+    assert_eq!(lock(&mut chain, 2, client, "lock"), true);
+    assert_eq!(outcome(&chain.call(2, client, &read("a"))), is("\"not owner\"", &["stolen"]));
+    assert_eq!(outcome(&chain.call(2, client, &read("a"))), is("\"not owner\"", &[]));
+    assert_eq!(outcome(&chain.call(0, rival, &guarded("a"))), is("done", &[]));
+    lock(&mut chain, 0, rival, "unlock");
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[2].received(client)).1, ["locked"]);
+    let told = chain.call(2, client, &read("a"));
+    assert_eq!(value(&told[0])["result"][1]["rows"], json!([{"name": "a"}]), "{told:?}");
+    // As a message that a helper looks at.
+    let padded = read(&"x".repeat(2 << 20));
+    let told = chain.call(2, client, &padded);
+    assert_eq!(value(&told[0])["result"][1]["rows"], json!([]), "{told:?}");
+    assert_eq!(lock(&mut chain, 0, rival, "steal"), true);
+    chain.settle();
+    chain.servers[2].received(client);
+    assert_eq!(outcome(&chain.call(2, client, &padded)), is("\"not owner\"", &[]));
+}
+
 /// Who asserts one lock in a message that a helper looks at keeps no other one from others.
 #[test]
 fn a_long_transaction_asks_the_source_for_the_locks_that_it_asserts() {

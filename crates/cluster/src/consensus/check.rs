@@ -16,6 +16,8 @@ pub(crate) enum Odd {
     Ignored(String),
     /// No member says what the message says: who does is not listened to any more.
     Nonsense(String),
+    /// The leader's log has another entry where one is committed here: what the cluster had promised is lost.
+    Split { term: u64, why: String },
 }
 
 /// What people call a message, as the reference's log does.
@@ -64,7 +66,7 @@ pub(super) fn check(raft: &Raft<Store>, message: &Message) -> Result<(), Odd> {
         MessageType::MsgAppend if message.log_term > message.term => {
             nonsense("follows an entry of a later term")
         }
-        MessageType::MsgAppend => check_leader(raft, message.from, message.term),
+        MessageType::MsgAppend => check_append(raft, message),
         MessageType::MsgHeartbeat => check_heartbeat(raft, message),
         MessageType::MsgTimeoutNow => check_timeout_now(raft, message),
         _ if !is_answer(kind) => Ok(()),
@@ -102,6 +104,24 @@ pub(super) fn check_leader(raft: &Raft<Store>, from: u64, term: u64) -> Result<(
     let leader = raft.leader_id;
     if term == raft.term && leader != raft::INVALID_ID && leader != from {
         return Err(Odd::Ignored(format!("another leader in term {term}")));
+    }
+    Ok(())
+}
+
+/// Whether a leader's log has what is committed here, as far as it shows. The library does not look at the terms of
+/// entries up to there, and answers that it has what the leader has.
+fn check_append(raft: &Raft<Store>, message: &Message) -> Result<(), Odd> {
+    check_leader(raft, message.from, message.term)?;
+    let committed = raft.raft_log.committed;
+    let follows = (message.index, message.log_term);
+    let entries = message.entries.iter().map(|entry| (entry.index, entry.term));
+    for (index, term) in std::iter::once(follows).chain(entries) {
+        // It is 0 where the log does not reach back to.
+        let own = raft.raft_log.term(index).unwrap_or(0);
+        if index <= committed && own != 0 && own != term {
+            let why = format!("entry {index} is of term {own} here, and of term {term} there");
+            return Err(Odd::Split { term: message.term, why });
+        }
     }
     Ok(())
 }

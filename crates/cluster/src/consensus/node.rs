@@ -330,6 +330,11 @@ impl Node {
         Ok(remark)
     }
 
+    /// Whether an entry is in the log, and all that is committed is up to it: who has the entry has that.
+    pub(crate) fn is_behind_commit(&self, at: Position) -> bool {
+        self.position(at.index) == Some(at) && at.index >= self.commit()
+    }
+
     /// Nobody waits for the answer to a [`COMMIT`], unless it is that the log has another entry there.
     fn swallow_answer(&mut self, accepted: (u64, u64)) {
         let is_acceptance = |answer: &mut Message| {
@@ -359,10 +364,9 @@ impl Node {
         let log = &self.raw.raft.raft_log;
         let is_known = last.index <= log.committed && last.index + 1 >= log.first_index();
         if is_known && log.term(last.index).ok() != Some(last.term) {
-            let Position { term, index } = last;
-            return Err(Odd::Nonsense(format!(
-                "snapshot up to entry {index} of term {term}, another one is committed here"
-            )));
+            let index = last.index;
+            let why = format!("entry {index} is of term {} in a snapshot there", last.term);
+            return Err(Odd::Split { term, why });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::consensus::{APPEND, Odd, TIMEOUT_NOW, VOTES};
 use crate::effect::{Effect, Level};
 use crate::ids::LinkId;
 use crate::peers::{Link, Made};
-use crate::wire::{Frame, Hello, Lane, Malformed, Said};
+use crate::wire::{Begin, Frame, Hello, Lane, Malformed, Said};
 
 /// Who connects says who he is within so long, in microseconds.
 const GREETING_US: u64 = 10_000_000;
@@ -126,6 +126,7 @@ impl Member {
                         Ok(()) => {}
                         Err(Odd::Ignored(what)) => self.remark(from, &what),
                         Err(Odd::Nonsense(why)) => self.refuse(id, &why),
+                        Err(Odd::Split { term, why }) => self.split_from(from, term, &why),
                     }
                 }
                 Err(Malformed(why)) => self.refuse(id, &why),
@@ -238,6 +239,8 @@ impl Member {
             return Ok(());
         }
         match frame {
+            Frame::Step(step) if self.keeps_apart(from, &step) => {}
+            Frame::Begin(Begin { term, .. }) if self.split == Some((from, term)) => {}
             Frame::Step(step)
                 if VOTES.contains(&step.kind) && self.has_removed(&from, step.term) =>
             {

@@ -15,6 +15,7 @@ mod queries;
 mod removing;
 mod silence;
 mod snapshots;
+mod split;
 mod steps;
 mod texts;
 
@@ -216,6 +217,8 @@ pub struct Member {
     /// When connections of strangers are looked at next, monotonic.
     idle_links_us: u64,
     promises: Promises,
+    /// Who leads, in this term, others that have lost what is committed here.
+    split: Option<(Uuid, u64)>,
     started_us: u64,
     moves: Moves,
     pub(crate) removals: Removals,
@@ -306,6 +309,7 @@ impl Member {
             listens: true,
             idle_links_us: now_us,
             promises: Promises::new(at_start),
+            split: None,
             started_us: now_us,
             moves: Moves::default(),
             removals: gone.into(),
@@ -437,7 +441,7 @@ impl Member {
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
         let has_room = !self.is_stuck_for_long() && !self.lacks_snapshot_for_long();
         let takes_part = self.is_member() && !self.is_departing();
-        takes_part && has_room && !self.leaderless_us.is_some_and(is_alone)
+        takes_part && has_room && !self.is_split() && !self.leaderless_us.is_some_and(is_alone)
     }
 
     /// Whether no snapshot could be kept for as long as the election timer is.

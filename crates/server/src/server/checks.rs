@@ -129,7 +129,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, is_read_only, once } => {
+            Content::Transact { db, id: request, is_read_only, reads_under_lock, once } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
@@ -145,6 +145,10 @@ impl Server {
                     trigger.is_read_only = Some(is_read_only);
                     trigger.locks = Some(locks);
                     trigger.set_once(once);
+                    // The source of a relay judges who has the locks that it asserts.
+                    if reads_under_lock && self.relays.get(trigger.origin.db).is_some() {
+                        return self.databases.forward(&mut self.sessions, trigger);
+                    }
                     return self.databases.set_aside_new(&mut self.sessions, trigger);
                 }
                 self.take_checked(id, message, Some(locks));

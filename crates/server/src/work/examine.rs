@@ -5,6 +5,7 @@ use weir_monitor::Prepared;
 use weir_wire::Message;
 
 use crate::once::{Once, Transaction};
+use crate::session::message::asserted;
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
@@ -17,6 +18,8 @@ pub(crate) enum Content {
         db: String,
         id: Vec<u8>,
         is_read_only: bool,
+        /// It reads under a lock, and does not wait.
+        reads_under_lock: bool,
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,
     },
@@ -38,7 +41,11 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
         let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
         let is_read_only = weir_engine::is_read_only(&asked.operations);
         let once = asked.once.zip(asked.message());
-        return Content::Transact { db: db.into_owned(), id: request, is_read_only, once };
+        let reads_under_lock = is_read_only
+            && !weir_engine::may_wait(&asked.operations)
+            && !asserted(asked.operations.iter().copied()).is_empty();
+        let db = db.into_owned();
+        return Content::Transact { db, id: request, is_read_only, reads_under_lock, once };
     }
     match method {
         "echo" => {

@@ -7,4 +7,5 @@ mod files;
 mod odd_frames;
 mod promises;
 mod snapshots;
+mod split;
 mod strangers;

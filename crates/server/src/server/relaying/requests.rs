@@ -13,6 +13,7 @@ use crate::relays::forwards::{Early, Fence, Forward};
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
+use crate::session::message::asserted;
 
 /// What a source answers to who asked.
 enum Answer {
@@ -41,7 +42,8 @@ pub(super) const NOT_SUPPORTED: &str = "not supported";
 
 impl Server {
     /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
-    /// rights, or that may wait, is tried here first.
+    /// rights, or that may wait, is tried here first. What reads under a lock goes there as well: the source knows who
+    /// has that, and has what its last owner wrote.
     pub(in crate::server) fn is_for_source(
         &self,
         session: SessionId,
@@ -54,11 +56,10 @@ impl Server {
         }
         let identity = self.sessions.get(session).map(|session| session.identity());
         let may_all = identity.is_some_and(|who| !who.read_only && who.role.is_empty());
-        let is_judged = || once.is_some_and(Once::is_judged);
-        may_all
-            && (!weir_engine::is_read_only(operations) || is_judged())
-            && !Once::explains(once)
-            && !weir_engine::may_wait(operations)
+        let writes = !weir_engine::is_read_only(operations) || once.is_some_and(Once::is_judged);
+        let asserts = || !asserted(operations.iter().copied()).is_empty();
+        let is_meant = if writes { may_all } else { asserts() };
+        is_meant && !Once::explains(once) && !weir_engine::may_wait(operations)
     }
 
     /// Sends the source what is for it, in order.
