@@ -324,6 +324,58 @@ fn a_server_alone_with_a_hole_in_its_last_write_is_started() {
     alone.check_files();
 }
 
+/// Of three servers two had what is lost: the file of one is an older copy, and the other one was down when that one
+/// and the third elected a leader.
+#[test]
+fn a_member_that_has_what_its_cluster_has_lost_takes_no_part() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let knowing = trio.settle(&ALL);
+    let (forgetful, behind) = (others(knowing)[0], others(knowing)[1]);
+    trio.stop(behind);
+    let file = trio.scratch.path(&trio.file(forgetful));
+    let older = std::fs::read(&file).expect("a file");
+    insert(&trio, &[knowing, forgetful], "lost");
+    let before = trio.names(knowing);
+    // Who is started anew knows as committed what its file says so of.
+    let status = trio.status(knowing);
+    let end = status.lines().find_map(|line| line.strip_prefix("Log: ")?.split_once(", "));
+    let end: u64 = end.expect("a line").1.trim_end_matches(']').parse().expect("a number");
+    let commit = format!("\"commit_index\":{}", end - 1);
+    let own = trio.scratch.path(&trio.file(knowing));
+    eventually("that is on its disk", || {
+        let bytes = std::fs::read(&own).expect("a file");
+        bytes.windows(commit.len()).any(|part| part == commit.as_bytes())
+    });
+    trio.kill(knowing);
+    trio.kill(forgetful);
+    std::fs::write(&file, older).expect("room");
+    let left = [forgetful, behind];
+    left.into_iter().for_each(|at| trio.start(at, Program::Weir));
+    let leader = trio.settle(&left);
+    insert(&trio, &left, "new");
+
+    trio.start(knowing, Program::Weir);
+    let lost =
+        "Status: disconnected from the cluster (entries that are committed here are lost there)";
+    eventually("it says so", || trio.status(knowing).contains(lost));
+    assert!(trio.log(knowing).contains("keep its file"), "{}", trio.log(knowing));
+    assert_eq!(trio.names(knowing), before);
+    insert(&trio, &left, "newer");
+    assert!(trio.status(knowing).contains(lost), "{}", trio.status(knowing));
+
+    let kicked = trio.appctl(leader, &["cluster/kick", "Odd", sid(&trio, knowing).trim()]);
+    assert!(kicked.status.success(), "{}", err(&kicked));
+    trio.has_left(knowing);
+    trio.join_anew(knowing);
+    trio.settle(&ALL);
+    let expected = trio.names(leader);
+    eventually("it has what the others have", || trio.names(knowing) == expected);
+    assert!(!expected.iter().any(|name| name.starts_with("lost")), "{expected:?}");
+    trio.stop_all();
+    trio.check_files();
+}
+
 /// Two of three machines are gone for good.
 #[test]
 fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
