@@ -44,8 +44,25 @@ impl Member {
             let why = error.unwrap_or_else(|| "closed by peer".to_owned());
             let text = format!("{}: connection closed ({why})", link.name);
             self.log_limited("peer_closed", Level::Info, text);
+        } else if self.membership == Membership::Joining && link.made == Made::ByUs(Lane::Control) {
+            self.say_nobody_answers(&link, error);
         }
         self.link_gone(&link);
+    }
+
+    /// Who has not joined may have been told to ask at an address where no member of its cluster is.
+    fn say_nobody_answers(&mut self, link: &Link, error: Option<String>) {
+        let what = match (link.is_up, error) {
+            (false, Some(why)) => format!("connection attempt failed ({why})"),
+            (false, None) => "connection attempt failed".to_owned(),
+            (true, _) => {
+                "connection closed by who may be no member of this server's cluster".to_owned()
+            }
+        };
+        let text = format!("{}: {what}", link.name);
+        if self.complaints.is_due(None, &text, self.now_us) {
+            self.log_limited("unanswered", Level::Info, text);
+        }
     }
 
     /// A connection is no more: what was sent there may not have come.

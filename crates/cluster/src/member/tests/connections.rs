@@ -64,3 +64,22 @@ fn a_member_hears_of_the_end_of_a_connection_at_the_other_end() {
     bench.frame(last, &Frame::Lost);
     assert_eq!(bench.lost[before..], [server(3)]);
 }
+
+/// Where it was told to ask nobody listens, or another program does.
+#[test]
+fn who_still_joins_says_that_nobody_answers() {
+    let mut bench = Bench::joiner();
+    let said = |bench: &Bench, text: &str| {
+        bench.logs.iter().filter(|(_, line)| line.contains(text)).count()
+    };
+    for _ in 0..3 {
+        let link = bench.connection_to(address(2));
+        let error = Some("Connection refused".to_owned());
+        bench.handle(Event::Lost { link, error });
+    }
+    assert_eq!(said(&bench, "connection attempt failed (Connection refused)"), 1, "once a minute");
+    let link = bench.connection_to(address(2));
+    bench.handle(Event::Connected { link });
+    bench.handle(Event::Lost { link, error: None });
+    assert_eq!(said(&bench, "may be no member of this server's cluster"), 1, "{:?}", bench.logs);
+}
