@@ -11,8 +11,8 @@ use crate::ids::SessionId;
 use crate::reply::{Handled, Reply};
 use crate::session::Sessions;
 use crate::session::limits::OVERHEAD_BYTES;
-use crate::session::message::asserted;
 use crate::shell::Shell;
+use crate::work::asserted;
 
 /// Methods of notifications to who waits for a lock, or has it.
 const LOCKED: &str = "locked";

@@ -1,8 +1,5 @@
 //! A message on its way to its handler, and what it concerns.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
-
 use weir_json::{Text, TextBuf};
 use weir_wire::{Message, Method};
 
@@ -131,14 +128,4 @@ impl Marks {
         let locks = self.locks.iter().map(|held| held.name.len() + size_of::<Held>());
         self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>()
     }
-}
-
-/// The locks that operations `assert`, each once.
-pub(crate) fn asserted<'m>(operations: impl Iterator<Item = Text<'m>>) -> BTreeSet<String> {
-    let lock = |operation: Text<'m>| {
-        let operation = operation.object()?;
-        let is_assert = operation.get("op")?.str()? == "assert";
-        is_assert.then(|| operation.get("lock")?.str().map(Cow::into_owned))?
-    };
-    operations.filter_map(lock).collect()
 }

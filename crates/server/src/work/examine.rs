@@ -5,7 +5,7 @@ use weir_monitor::Prepared;
 use weir_wire::Message;
 
 use crate::once::{Once, Transaction};
-use crate::session::message::asserted;
+use crate::work::asserted;
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
@@ -18,7 +18,7 @@ pub(crate) enum Content {
         db: String,
         id: Vec<u8>,
         is_read_only: bool,
-        /// It reads under a lock, and does not wait.
+        /// The transaction reads under a lock, and does not wait.
         reads_under_lock: bool,
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,

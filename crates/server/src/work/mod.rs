@@ -49,7 +49,7 @@ pub(crate) use recast::{
 };
 pub(crate) use search::Wanted;
 pub(crate) use take_in::{NotTaken, Taken, edits_of_images};
-pub(crate) use transaction::{Failed, Request, append_error, operations};
+pub(crate) use transaction::{Failed, Request, append_error, asserted, operations};
 pub(crate) use values::{TakenValues, Values, modification, sorted};
 
 /// Messages from this size on are checked by a helper, in bytes; transactions among them run there.

@@ -1,5 +1,7 @@
 //! Long transactions: on the tables themselves, or on a snapshot; whole, or up to their commit.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_data::{Error, Snapshot, UuidSource};
@@ -274,6 +276,16 @@ pub(crate) fn operations(message: Text<'_>) -> Vec<Text<'_>> {
     let params = message.members().into_iter().flatten().filter(|(key, _)| **key == *b"params");
     let params = params.last().and_then(|(_, params)| params.elements());
     params.into_iter().flatten().skip(1).collect()
+}
+
+/// The locks that operations `assert`, each once.
+pub(crate) fn asserted<'m>(operations: impl Iterator<Item = Text<'m>>) -> BTreeSet<String> {
+    let lock = |operation: Text<'m>| {
+        let operation = operation.object()?;
+        let is_assert = operation.get("op")?.str()? == "assert";
+        is_assert.then(|| operation.get("lock")?.str().map(Cow::into_owned))?
+    };
+    operations.filter_map(lock).collect()
 }
 
 /// Adds an error behind the results in a reply's array (RFC 7047 §4.1.3).

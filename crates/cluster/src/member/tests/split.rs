@@ -42,7 +42,7 @@ fn who_has_what_its_cluster_has_lost_takes_no_part() {
     }
 }
 
-/// It was odd, and is well again.
+/// A leader that said something odd may be well again.
 #[test]
 fn who_says_later_that_it_has_all_is_heard_again() {
     let mut bench = Bench::member();

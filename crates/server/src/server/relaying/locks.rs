@@ -7,7 +7,7 @@ use crate::relays::forwards::{Fence, Forward};
 use crate::relays::locks::Turn;
 use crate::server::Server;
 use crate::session::locks::Held;
-use crate::session::message::asserted;
+use crate::work::asserted;
 use crate::work::operations;
 
 /// What becomes of a transaction, as far as the locks go that it asserts.

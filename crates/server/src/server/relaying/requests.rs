@@ -13,7 +13,7 @@ use crate::relays::forwards::{Early, Fence, Forward};
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
-use crate::session::message::asserted;
+use crate::work::asserted;
 
 /// What a source answers to who asked.
 enum Answer {
