@@ -103,6 +103,41 @@ pub(super) const FAULTS: &[Fault] = &[
         alone: false,
     },
     Fault {
+        name: "delete-that-deletes-nothing",
+        places: &[
+            Place {
+                file: "crates/engine/src/ops/delete.rs",
+                good: "pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {",
+                bad: "pub(super) static SKIPS: std::sync::atomic::AtomicBool =
+    std::sync::atomic::AtomicBool::new(false);
+
+pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
+    SKIPS.store(PLANTED, std::sync::atomic::Ordering::Relaxed);",
+            },
+            Place {
+                file: "crates/engine/src/ops/delete.rs",
+                good: "        run.txn.delete(table, *uuid);",
+                bad: "        if !PLANTED {
+            run.txn.delete(table, *uuid);
+        }",
+            },
+            Place {
+                file: "crates/engine/src/ops/mutate.rs",
+                good: "    for uuid in &uuids {
+        mutate_row(",
+                bad: "    if PLANTED && super::delete::SKIPS.swap(false, std::sync::atomic::Ordering::Relaxed) {
+        run.write_count(uuids.len());
+        return Ok(());
+    }
+    for uuid in &uuids {
+        mutate_row(",
+            },
+        ],
+        test: SERVERS,
+        found_by: "deleted",
+        alone: true,
+    },
+    Fault {
         name: "hole-is-damage",
         places: &[Place {
             file: "crates/log/src/record/search.rs",
