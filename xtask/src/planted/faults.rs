@@ -138,35 +138,6 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
-        name: "hole-is-damage",
-        places: &[Place {
-            file: "crates/log/src/record/search.rs",
-            good: "self.good.filter(|_| !(is_told && self.may_be_hole()))",
-            bad: "self.good.filter(|_| PLANTED || !(is_told && self.may_be_hole()))",
-        }],
-        test: CRASHES,
-        found_by: "liveness",
-        alone: false,
-    },
-    Fault {
-        name: "damage-is-a-hole",
-        places: &[
-            Place {
-                file: "crates/log/src/record/search.rs",
-                good: "let has_room = self.good.is_none() || self.has_zeros;",
-                bad: "let has_room = PLANTED || self.good.is_none() || self.has_zeros;",
-            },
-            Place {
-                file: "crates/log/src/record/search.rs",
-                good: "synced.map_or(!is_entry, |synced| synced > hole.at);",
-                bad: "!PLANTED && synced.map_or(!is_entry, |synced| synced > hole.at);",
-            },
-        ],
-        test: SERVERS,
-        found_by: "durable",
-        alone: false,
-    },
-    Fault {
         name: "lost-vote",
         places: &[Place {
             file: "crates/cluster/src/member/steps/mod.rs",
