@@ -54,7 +54,7 @@ enum Asked {
     Register(usize, u64),
     /// An item of this name.
     Item(String),
-    /// That an item is deleted, by its name and id; whether the process has shown that it has rows.
+    /// Deletes an item, of this name and id; whether the process has shown that it has rows.
     Delete((String, String), bool),
     /// All items.
     Items(Known),

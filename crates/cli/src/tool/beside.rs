@@ -1,7 +1,7 @@
 //! A file that is written beside the one whose place it takes: whoever is killed meanwhile leaves
 //! the old one whole, or none.
 //!
-//! It is called `.FILE.~new~`. Who writes it holds the lock of `FILE`, so nobody else does; one
+//! The new file is called `.FILE.~new~`. Who writes it holds the lock of `FILE`, so nobody else does; one
 //! that a killed process left goes when the next one is begun.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};

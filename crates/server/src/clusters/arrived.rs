@@ -32,7 +32,7 @@ impl Arrived {
         }
     }
 
-    /// All of them, with their places.
+    /// The requests, with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Uuid, &Request)> {
         self.by_place.iter().map(|(place, (from, request))| (*place, *from, request))
     }

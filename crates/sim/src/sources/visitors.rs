@@ -40,7 +40,7 @@ enum Asked {
     Insert(String),
     /// A row of this name, which was there before.
     Find(String),
-    /// That a row of this name, which was there since then, is deleted.
+    /// Deletes a row of this name, which was there since then.
     Delete(String, u64),
     /// A number that no file keeps.
     Slot,

@@ -5,7 +5,7 @@ use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
 use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server};
-use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
+use crate::consensus::{APPEND, HEARTBEAT, HEARTBEAT_ANSWER, VOTE_REQUEST};
 use crate::entry::{Content, Entry};
 use crate::ids::{LinkId, Position};
 use crate::member::{Failure, Opened, Role};
@@ -238,34 +238,45 @@ fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
     let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
     let join = Frame::Join { address: address(3), replaces: Some(server(77)) };
     let link = bench.greet(server(9), Lane::Control);
-    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
-    bench.say(link3, heartbeat_answer.clone());
+    bench.say(link3, heartbeat_answer());
     let before = bench.member.last_position();
     bench.frame(link, &join);
     assert_eq!(bench.member.last_position(), before, "server 3 is there");
     bench.handle(crate::Event::Lost { link: link3, error: None });
     for _ in 0..310 {
         bench.pass(100);
-        bench.say(link2, heartbeat_answer.clone());
+        bench.say(link2, heartbeat_answer());
     }
     bench.frame(link, &join);
     assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
 }
 
+/// Where servers 2 and 3 speak to a leader, and another process with a copy of the file of server 3.
+fn with_a_twin_of_3() -> (Bench, [LinkId; 3]) {
+    let mut bench = Bench::leader();
+    let links = [2, 3, 9].map(|n| bench.greet(server(n), Lane::Control));
+    (bench, links)
+}
+
+/// What the process asks that has a copy of the file of server 3.
+fn join_for_3() -> Frame {
+    Frame::Join { address: address(3), replaces: Some(server(3)) }
+}
+
+fn heartbeat_answer() -> Step {
+    Step { kind: HEARTBEAT_ANSWER, term: 3, commit: 5, ..Step::default() }
+}
+
 /// Somebody has started another process with a copy of the file of server 3, which runs.
 #[test]
 fn who_lives_is_not_removed_for_a_process_that_has_a_copy_of_its_file() {
-    let mut bench = Bench::leader();
-    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    let twin = bench.greet(server(9), Lane::Control);
-    let join = Frame::Join { address: address(3), replaces: Some(server(3)) };
-    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
+    let (mut bench, [link2, link3, twin]) = with_a_twin_of_3();
     let before = bench.member.last_position();
     let asks = |bench: &mut Bench, others: &[LinkId]| {
-        bench.frame(twin, &join);
+        bench.frame(twin, &join_for_3());
         for _ in 0..10 {
             bench.pass(100);
-            others.iter().for_each(|link| bench.say(*link, heartbeat_answer.clone()));
+            others.iter().for_each(|link| bench.say(*link, heartbeat_answer()));
         }
     };
     for _ in 0..40 {
@@ -291,19 +302,15 @@ fn who_lives_is_not_removed_for_a_process_that_has_a_copy_of_its_file() {
 /// Nobody could be heard meanwhile: what a process with a copy of the file of server 3 has asked comes first.
 #[test]
 fn a_leader_that_stood_still_removes_nobody_for_that() {
-    let mut bench = Bench::leader();
-    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    let twin = bench.greet(server(9), Lane::Control);
-    let join = Frame::Join { address: address(3), replaces: Some(server(3)) };
-    let heartbeat_answer = Step { kind: 6, term: 3, commit: 5, ..Step::default() };
+    let (mut bench, [link2, link3, twin]) = with_a_twin_of_3();
     let before = bench.member.last_position();
     for _ in 0..10 {
-        bench.frame(twin, &join);
+        bench.frame(twin, &join_for_3());
         bench.now_us += 2_000_000;
-        bench.frame(twin, &join);
+        bench.frame(twin, &join_for_3());
         bench.pass(100);
-        bench.frame(twin, &join);
-        [link2, link3].iter().for_each(|link| bench.say(*link, heartbeat_answer.clone()));
+        bench.frame(twin, &join_for_3());
+        [link2, link3].iter().for_each(|link| bench.say(*link, heartbeat_answer()));
         bench.pass(300);
     }
     assert_eq!(bench.member.last_position(), before, "server 3 is there");

@@ -85,7 +85,6 @@ impl Server {
         if let Ok(Rows::Fresh(database)) = &result
             && !self.may_be_named(db, &database.schema().name)
         {
-            self.clusters.part_mut(db).end = Some(End::Unfit);
             self.forget_rows(result.ok());
             return self.run_member(db);
         }
@@ -125,16 +124,19 @@ impl Server {
     }
 
     /// Whether a database that has come by a snapshot may have the name of its schema. Who made the file to join
-    /// with may have named another database than its cluster has, and that one may be here already.
+    /// with may have named another database than its cluster has, and that one may be here already: then the member
+    /// ends.
     fn may_be_named(&mut self, db: DbId, schema: &str) -> bool {
         let is_here = self.databases.get(db).is_some();
-        let name = self.clusters.part_mut(db).member.name();
-        if is_here || name == schema {
+        if is_here || self.clusters.part_mut(db).member.name() == schema {
             return true;
         }
-        let text = format!("{name}: does not join a cluster of {schema}");
         let Err(error) = self.check_new_name(schema) else { return true };
-        self.shell.log("raft", Level::Error, format!("{text}: {error}"));
+        let part = self.clusters.part_mut(db);
+        part.end = Some(End::Unfit);
+        let name = part.member.name();
+        let text = format!("{name}: does not join a cluster of {schema}: {error}");
+        self.shell.log("raft", Level::Error, text);
         false
     }
 
@@ -161,7 +163,6 @@ impl Server {
         };
         // The name may have been given to another database since the snapshot was loaded.
         if !self.may_be_named(db, &database.schema().name) {
-            self.clusters.part_mut(db).end = Some(End::Unfit);
             return self.forget_rows(Some(Rows::Fresh(database)));
         }
         let part = self.clusters.part_mut(db);

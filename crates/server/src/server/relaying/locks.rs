@@ -1,8 +1,10 @@
 //! Locks of clients at the source (`relays::locks`).
 
 use weir_engine::Outcome;
+use weir_upstream::follower::Output;
 
 use crate::ids::{DbId, SessionId};
+use crate::relays::Relay;
 use crate::relays::forwards::{Fence, Forward};
 use crate::relays::locks::Turn;
 use crate::server::Server;
@@ -21,6 +23,12 @@ pub(super) enum Locked {
     Aside,
     /// What it is to be answered can be said when the tables are settled.
     Waits,
+}
+
+/// Tells the source that the relay does not have a lock any more, nor waits for it.
+fn give_back(relay: &mut Relay, name: &str, out: &mut Vec<Output>) {
+    let params = weir_json::array([name]).to_string();
+    relay.follower.ask_for_owner("unlock", params.as_bytes(), out);
 }
 
 impl Server {
@@ -85,8 +93,8 @@ impl Server {
         let by_force = session.is_some_and(|session| sessions.has_stolen(session, name));
         if by_force && relay.locks.is_queued(name) && relay.follower.may_ask() {
             relay.locks.forget(name);
-            let (mut out, params) = (Vec::new(), weir_json::array([name]).to_string());
-            relay.follower.ask_for_owner("unlock", params.as_bytes(), &mut out);
+            let mut out = Vec::new();
+            give_back(relay, name, &mut out);
             self.carry_out_relay(db, out);
             return true;
         }
@@ -146,10 +154,7 @@ impl Server {
             return;
         }
         let mut out = Vec::new();
-        for name in given_up {
-            let params = weir_json::array([name.as_str()]).to_string();
-            relay.follower.ask_for_owner("unlock", params.as_bytes(), &mut out);
-        }
+        given_up.iter().for_each(|name| give_back(relay, name, &mut out));
         let again = relay.locks.to_ask_again();
         self.carry_out_relay(db, out);
         again.iter().for_each(|name| self.ask_for_lock(db, name, false));
