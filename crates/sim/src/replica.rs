@@ -97,10 +97,14 @@ impl Following {
     }
 
     /// The rows that it has of all that there are.
-    fn of(&self, rows: &[Row]) -> Vec<Row> {
-        let Some(number) = self.told else { return Vec::new() };
-        let wish = &self.wanted[usize::try_from(number).expect("a number of few")];
-        rows.iter().filter(|row| wish.matches(row)).cloned().collect()
+    fn of<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a Row> + Clone,
+    ) -> impl Iterator<Item = &'a Row> + Clone {
+        let wish = self.told.map_or(&Wish::Nothing, |number| {
+            &self.wanted[usize::try_from(number).expect("a number of few")]
+        });
+        rows.filter(|row| wish.matches(row))
     }
 
     /// Whether the rows are all that there are.
@@ -110,7 +114,10 @@ impl Following {
     }
 
     /// The rows that it must have when all is settled.
-    pub(crate) fn settled(&self, rows: &[Row]) -> Vec<Row> {
+    pub(crate) fn settled<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a Row> + Clone,
+    ) -> impl Iterator<Item = &'a Row> + Clone {
         assert_eq!(self.told, Some(self.wanted.len() as u64 - 1), "what is wanted last holds");
         self.of(rows)
     }
@@ -228,9 +235,9 @@ impl World {
         let Some((replica, following, state)) = replica else { return };
         let is_there = |other: &&Client| other.following.is_none() && other.state() == state;
         let Some(other) = self.clients.iter().find(is_there) else { return };
-        let expected = following.of(&other.replica.rows());
+        let expected = following.of(other.replica.rows());
         let who = format!("watcher {}, of {:?} at {state},", replica.number, following.told);
-        must("replicas", same(&who, &expected, &replica.replica.rows()));
+        must("replicas", same(&who, expected, replica.replica.rows()));
         self.checks.counts.compared += 1;
     }
 

@@ -91,31 +91,31 @@ fn find(programs: &[Program], fault: &Fault) -> Result<Result<String, String>> {
     let Some(first) = first_finding(programs, fault, 1..=SEEDS)? else {
         return Ok(Err(format!("NOT FOUND in {SEEDS} seeds, {}", took())));
     };
-    let Finding { seed, why } = &first;
-    let said = format!("seed {seed}: {why}");
-    if !fault.alone {
-        let is_meant = why.contains(fault.found_by);
-        let said = format!("{said}; {}", took());
-        return Ok(if is_meant {
-            Ok(said)
-        } else {
-            Err(format!("NOT BY {}: {said}", fault.found_by))
-        });
-    }
-    let mut from = *seed;
-    while let Some(Finding { seed, why }) = first_finding(programs, fault, from..=SEEDS)? {
-        // Once more, in a process that has run no other seed.
-        let is_of = |finding: Option<Finding>| finding.is_some_and(|it| it.why == why);
-        if why.starts_with(fault.found_by)
-            && is_of(first_finding(programs, fault, seed..=seed)?)
-            && passes_unchecked(programs, fault, seed)?
-        {
-            let by = fault.found_by;
-            return Ok(Ok(format!("{said}; only {by} sees it in seed {seed}: {why}; {}", took())));
+    let said = format!("seed {}: {}", first.seed, first.why);
+    let by = fault.found_by;
+    let kind = if fault.alone { "only " } else { "" };
+    let mut next = Some(first);
+    while let Some(finding) = next {
+        let Finding { seed, why } = &finding;
+        if is_meant(programs, fault, &finding)? {
+            return Ok(Ok(format!("{said}; {kind}{by} in seed {seed}: {why}; {}", took())));
         }
-        from = seed + 1;
+        next = first_finding(programs, fault, seed + 1..=SEEDS)?;
     }
-    Ok(Err(format!("NEVER SEEN ONLY BY {}: {said}; {}", fault.found_by, took())))
+    Ok(Err(format!("NEVER SEEN BY {kind}{by}: {said}; {}", took())))
+}
+
+/// Whether a fault was found by whom it should be.
+fn is_meant(programs: &[Program], fault: &Fault, finding: &Finding) -> Result<bool> {
+    let Finding { seed, why } = finding;
+    if !fault.alone {
+        return Ok(why.contains(fault.found_by));
+    }
+    // Once more, in a process that has run no other seed.
+    let is_it = |again: Option<Finding>| again.is_some_and(|again| again.why == *why);
+    Ok(why.starts_with(fault.found_by)
+        && is_it(first_finding(programs, fault, *seed..=*seed)?)
+        && passes_unchecked(programs, fault, *seed)?)
 }
 
 /// The first of these seeds that finds a fault, and what is said then.

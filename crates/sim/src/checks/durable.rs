@@ -1,6 +1,6 @@
 //! Durability: what was acknowledged is there for good.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use super::{Row, Verdict};
 
@@ -27,7 +27,7 @@ impl Durable {
 
     /// All rows of a server that has taken in what was acknowledged up to some time.
     pub(crate) fn rows(&self, rows: &[Row], up_to: usize) -> Verdict {
-        let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         let is_missing = |name: &&String| !names.contains(name.as_str());
         let missing: Vec<&String> =
             self.acknowledged[..up_to].iter().filter(is_missing).take(10).collect();

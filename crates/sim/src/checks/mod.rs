@@ -40,7 +40,7 @@ pub(crate) const REGISTERS: usize = 3;
 pub(crate) type Verdict = Result<(), String>;
 
 /// A row of the table.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Row {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -262,15 +262,18 @@ impl World {
             let (rows, items) = (rows_of(&rows), self.items_of(*n));
             self.checks.read_items((usize::MAX, 0), known, &items);
             let (before, items_before) = all.get_or_insert_with(|| (rows.clone(), items.clone()));
-            must("replicas", same(&format!("server {n}"), before, &rows));
+            must("replicas", same(&format!("server {n}"), before.iter(), rows.iter()));
             must("replicas", same_items(&format!("server {n}"), items_before, &items));
         }
         let (all, items) = all.unwrap_or_default();
         for client in self.clients.iter().filter(|client| client.watches) {
             let who = format!("watcher {}", client.number);
-            let wanted = client.following.as_ref().map(|following| following.settled(&all));
-            let expected = wanted.as_ref().unwrap_or(&all);
-            must("replicas", same(&who, expected, &client.replica.rows()));
+            let rows = client.replica.rows();
+            let verdict = match &client.following {
+                Some(following) => same(&who, following.settled(all.iter()), rows),
+                None => same(&who, all.iter(), rows),
+            };
+            must("replicas", verdict);
             must("replicas", same_items(&who, &items, client.replica.items()));
         }
         self.checks.end(&all, self.now_us);

@@ -1,7 +1,7 @@
 //! Exactly once, with the true reply: a row that was written once is there once, under the id that its
 //! client was told; what was refused is never there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::{Row, Verdict};
 
@@ -34,7 +34,7 @@ impl Once {
     /// All rows that somebody was told, and how often they were counted, each in the transaction that
     /// wrote it.
     pub(crate) fn rows(&self, rows: &[Row], counted: u64) -> Verdict {
-        let mut names = BTreeSet::new();
+        let mut names = HashSet::new();
         for Row { id, name, .. } in rows {
             if !names.insert(name) {
                 return Err(format!("{name} is there more than once"));

@@ -1,7 +1,7 @@
 //! What is read: it has what the same process has told of before, and behind `weir_sync` all that anybody
 //! had been told of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::deleted::KnownItems;
 use super::{Row, Verdict};
@@ -74,7 +74,7 @@ impl Reads {
 
     /// A client has read all rows of a process.
     pub(crate) fn rows(&self, process: Process, known: Known, rows: &[Row]) -> Verdict {
-        let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         let told = self.by_process.get(&process).map_or(&[][..], Vec::as_slice);
         let is_missing = |name: &&String| !names.contains(name.as_str());
         match told[..known.of_process].iter().find(is_missing) {

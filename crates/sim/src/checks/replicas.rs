@@ -14,16 +14,63 @@ use crate::pipelines::is_uncounted;
 /// The rows of somebody who watches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
-    rows: BTreeMap<String, (String, u64)>,
-    /// A hash of the rows, as long as all come as JSON.
-    hash: u64,
+    rows: Kept,
     items: Items,
+}
+
+/// Rows by their ids. What is looked at in each state costs no walk over all rows.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    by_id: BTreeMap<String, Row>,
+    /// A hash of all rows.
+    hash: u64,
+    /// How many rows there are of those that clients count.
+    countable: u64,
+    /// How many clients have counted.
+    counted: u64,
 }
 
 fn hash(row: impl Hash) -> u64 {
     let mut hash = DefaultHasher::new();
     row.hash(&mut hash);
     hash.finish()
+}
+
+impl Kept {
+    /// Notes a row in the hash, which a second time takes it out again; what the row adds to the counts.
+    fn weigh(&mut self, row: &Row) -> (u64, u64) {
+        self.hash ^= hash(row);
+        match row.name.as_str() {
+            COUNTER => (0, row.n),
+            name => (u64::from(!is_uncounted(name)), 0),
+        }
+    }
+
+    fn insert(&mut self, row: Row) -> Verdict {
+        let (countable, counted) = self.weigh(&row);
+        self.countable += countable;
+        self.counted += counted;
+        match self.by_id.insert(row.id.clone(), row) {
+            None => Ok(()),
+            Some(twice) => Err(format!("{} is inserted twice", twice.id)),
+        }
+    }
+
+    fn modify(&mut self, id: &str, change: impl FnOnce(&mut Row)) -> Verdict {
+        let mut row =
+            self.remove(id).map_err(|_| format!("{id} is modified, and was not there"))?;
+        change(&mut row);
+        self.insert(row)
+    }
+
+    fn remove(&mut self, id: &str) -> Result<Row, String> {
+        let row = self.by_id.remove(id);
+        let row = row.ok_or_else(|| format!("{id} is deleted, and was not there"))?;
+        let (countable, counted) = self.weigh(&row);
+        self.countable -= countable;
+        self.counted -= counted;
+        Ok(row)
+    }
 }
 
 impl Replica {
@@ -34,7 +81,7 @@ impl Replica {
 
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+        self.rows.by_id.len()
     }
 
     /// What was told (`<table-updates2>`).
@@ -42,23 +89,15 @@ impl Replica {
         for (id, update) in updates["T"].as_object().into_iter().flatten() {
             let name = |row: &Value| row["name"].as_str().map(str::to_owned);
             if let Some(row) = update.get("initial").or_else(|| update.get("insert")) {
-                let row = (name(row).unwrap_or_default(), row["n"].as_u64().unwrap_or(0));
-                self.hash ^= hash((id, &row));
-                if self.rows.insert(id.clone(), row).is_some() {
-                    return Err(format!("{id} is inserted twice"));
-                }
+                let (name, n) = (name(row).unwrap_or_default(), row["n"].as_u64().unwrap_or(0));
+                self.rows.insert(Row { id: id.clone(), name, n })?;
             } else if let Some(row) = update.get("modify") {
-                let Some(mine) = self.rows.get_mut(id) else {
-                    return Err(format!("{id} is modified, and was not there"));
-                };
-                self.hash ^= hash((id, &*mine));
-                mine.1 = row["n"].as_u64().unwrap_or(mine.1);
-                mine.0 = name(row).unwrap_or_else(|| mine.0.clone());
-                self.hash ^= hash((id, &*mine));
+                self.rows.modify(id, |mine| {
+                    mine.n = row["n"].as_u64().unwrap_or(mine.n);
+                    mine.name = name(row).unwrap_or_else(|| mine.name.clone());
+                })?;
             } else {
-                let mine = self.rows.remove(id);
-                let mine = mine.ok_or_else(|| format!("{id} is deleted, and was not there"))?;
-                self.hash ^= hash((id, &mine));
+                self.rows.remove(id)?;
             }
         }
         self.take_items(&updates["Item"])?;
@@ -107,22 +146,21 @@ impl Replica {
         let column = |name: &str| table.column_id(name).expect("every schema has it");
         let (name, n) = (column("name"), column("n"));
         // The values that are told of a row, which may be some.
-        let change = |row: &mut (String, u64),
-                      cells: &mut dyn Iterator<Item = (ColumnId, &Datum)>| {
+        let change = |row: &mut Row, cells: &mut dyn Iterator<Item = (ColumnId, &Datum)>| {
             for (column, value) in cells {
                 match value.as_ref().scalar() {
                     Some(AtomRef::String(text)) if column == name => {
-                        row.0 = text.as_str().to_owned()
+                        row.name = text.as_str().to_owned();
                     }
-                    Some(AtomRef::Integer(value)) if column == n => row.1 = value.unsigned_abs(),
+                    Some(AtomRef::Integer(value)) if column == n => row.n = value.unsigned_abs(),
                     _ => {}
                 }
             }
         };
-        let whole = |row: &FullRow| {
-            let mut values = (String::new(), 0);
-            change(&mut values, &mut row.cells());
-            values
+        let whole = |full: &FullRow| {
+            let mut row = Row { id: full.uuid().to_string(), name: String::new(), n: 0 };
+            change(&mut row, &mut full.cells());
+            row
         };
         let edits = match news.rows {
             Rows::All(all) => {
@@ -134,8 +172,7 @@ impl Replica {
                         of_items.change(&mut self.items, row.cells());
                         Ok(())
                     } else {
-                        self.rows.insert(row.uuid().to_string(), whole(&row));
-                        Ok(())
+                        self.rows.insert(whole(&row))
                     }
                 };
                 return all.take(message, versions, each);
@@ -154,29 +191,20 @@ impl Replica {
                 continue;
             }
             match edit.edit {
-                Edit::Insert(row) => {
-                    if self.rows.insert(id.clone(), whole(&row)).is_some() {
-                        return Err(format!("{id} is inserted twice"));
-                    }
-                }
+                Edit::Insert(row) => self.rows.insert(whole(&row))?,
                 Edit::Modify(columns) => {
-                    let Some(mine) = self.rows.get_mut(&id) else {
-                        return Err(format!("{id} is modified, and was not there"));
-                    };
-                    change(mine, &mut columns.iter().map(|edit| (edit.column, &edit.value)));
+                    let cells = &mut columns.iter().map(|edit| (edit.column, &edit.value));
+                    self.rows.modify(&id, |mine| change(mine, cells))?;
                 }
-                Edit::Delete if self.rows.remove(&id).is_none() => {
-                    return Err(format!("{id} is deleted, and was not there"));
-                }
-                Edit::Delete => {}
+                Edit::Delete => drop(self.rows.remove(&id)?),
             }
         }
         Ok(())
     }
 
-    /// A hash of all that was told, as long as that came as JSON.
+    /// A hash of all that was told.
     pub(crate) fn hash(&self) -> u64 {
-        self.hash ^ hash(&self.items)
+        self.rows.hash ^ hash(&self.items)
     }
 
     /// The items.
@@ -190,22 +218,16 @@ impl Replica {
         if !has_all {
             return Ok(());
         }
-        let counted = self.rows.values().find(|(name, _)| name == COUNTER).map_or(0, |(_, n)| *n);
-        let rows = self.rows.values().filter(|(name, _)| !is_uncounted(name)).count() as u64;
-        match counted == rows {
+        let Kept { countable, counted, .. } = self.rows;
+        match counted == countable {
             true => Ok(()),
-            false => Err(format!("{rows} rows, of which {counted} were counted")),
+            false => Err(format!("{countable} rows, of which {counted} were counted")),
         }
     }
 
     /// The rows, in the order of their ids.
-    pub(crate) fn rows(&self) -> Vec<Row> {
-        let row = |(id, (name, n)): (&String, &(String, u64))| Row {
-            id: id.clone(),
-            name: name.clone(),
-            n: *n,
-        };
-        self.rows.iter().map(row).collect()
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> + Clone {
+        self.rows.by_id.values()
     }
 }
 
@@ -288,12 +310,17 @@ fn id_in(atom: AtomRef<'_>) -> Option<String> {
 }
 
 /// Whether two have the same rows.
-pub(crate) fn same(who: &str, expected: &[Row], rows: &[Row]) -> Verdict {
-    if expected == rows {
+pub(crate) fn same<'a>(
+    who: &str,
+    expected: impl Iterator<Item = &'a Row> + Clone,
+    rows: impl Iterator<Item = &'a Row> + Clone,
+) -> Verdict {
+    if expected.clone().eq(rows.clone()) {
         return Ok(());
     }
-    let lacks: Vec<&Row> = expected.iter().filter(|row| !rows.contains(row)).take(5).collect();
-    let more: Vec<&Row> = rows.iter().filter(|row| !expected.contains(row)).take(5).collect();
+    let (expected, rows): (BTreeSet<&Row>, BTreeSet<&Row>) = (expected.collect(), rows.collect());
+    let lacks: Vec<&&Row> = expected.difference(&rows).take(5).collect();
+    let more: Vec<&&Row> = rows.difference(&expected).take(5).collect();
     Err(format!("{who} lacks {lacks:?}, and has {more:?}"))
 }
 
@@ -312,8 +339,8 @@ mod tests {
         replica.take(&update).expect("it fits");
         let row = |id: &str, name: &str, n| Row { id: id.into(), name: name.into(), n };
         let rows = [row("1", "a", 6), row("2", "b", 0)];
-        assert_eq!(same("it", &rows, &replica.rows()), Ok(()));
-        assert!(same("it", &rows[..1], &replica.rows()).is_err());
+        assert_eq!(same("it", rows.iter(), replica.rows()), Ok(()));
+        assert!(same("it", rows[..1].iter(), replica.rows()).is_err());
         assert!(replica.is_whole(true).is_err(), "nobody has counted them");
         let before = replica.hash();
         replica.take(&json!({"T": {"1": {"modify": {"n": 7}}}})).expect("it fits");
