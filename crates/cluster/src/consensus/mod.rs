@@ -2,6 +2,7 @@
 //! and entries for what they say.
 
 mod check;
+mod disk;
 mod messages;
 mod node;
 mod older;

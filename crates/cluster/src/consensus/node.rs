@@ -11,6 +11,7 @@ use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
 use super::check::{self, Odd};
+use super::disk::Disk;
 use super::messages::{APPEND, COMMIT, is_free, to_message, to_step};
 use super::servers::Numbers;
 use super::store::{Fetch, Mark, Store};
@@ -88,6 +89,7 @@ pub(crate) struct Node {
     seed: u64,
     /// The log before a snapshot that is not in the file's place yet, and who voted then.
     before: Option<(Store, ConfState)>,
+    disk: Disk,
 }
 
 impl Node {
@@ -101,8 +103,9 @@ impl Node {
         let hard =
             HardState { term: start.term, vote, commit: start.commit, ..HardState::default() };
         let store = Store::new(start.mark, (voters, first_voters), hard, start.entries);
+        let disk = Disk::new(store.last());
         let raw = raw_node(id, commit, store);
-        let mut node = Self { raw, numbers, seed: start.seed, before: None };
+        let mut node = Self { raw, numbers, seed: start.seed, before: None, disk };
         node.draw();
         node
     }
@@ -188,7 +191,11 @@ impl Node {
     /// content.
     pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
         let at = self.position(index)?;
-        Some(Entry { at, content: self.raw.store().content(at) })
+        if at == self.mark().last {
+            return Some(Entry { at, content: Content::Empty });
+        }
+        let content = self.raw.store().content(at).expect("its text is in memory");
+        Some(Entry { at, content })
     }
 
     /// The id of the entry of this index, if the log has it and it has one.
@@ -486,10 +493,13 @@ impl Node {
             let at = Position { term: entry.term, index: entry.index };
             ready.entries.push(self.raw.mut_store().append(at));
         }
+        self.disk.write(ready.number, &ready.entries);
         self.raw.mut_store().settle();
         for entry in rd.take_committed_entries() {
             let at = Position { term: entry.term, index: entry.index };
-            ready.committed.push(Entry { at, content: self.raw.store().content(at) });
+            let content = self.raw.store().content(at);
+            let content = content.expect("what has not taken effect is in memory");
+            ready.committed.push(Entry { at, content });
         }
         self.raw.advance_append_async(rd);
         self.draw();
@@ -519,6 +529,7 @@ impl Node {
 
     /// All up to this ready is on the disk.
     pub(crate) fn persisted(&mut self, number: u64) {
+        self.disk.persisted(number);
         self.raw.on_persist_ready(number);
         self.draw();
     }
@@ -538,7 +549,9 @@ impl Node {
         let is_following = raft.state == StateRole::Follower;
         let leader = if is_following { raft.leader_id } else { raft::INVALID_ID };
         let (id, term, vote, elapsed) = (raft.id, raft.term, raft.vote, raft.election_elapsed);
-        let (applied, persisted) = (raft.raft_log.applied, raft.raft_log.persisted);
+        // The library does not count what is on the disk while other entries are to take the place of its last ones.
+        let persisted = raft.raft_log.persisted.max(self.disk.last);
+        let applied = raft.raft_log.applied;
         let hard = HardState { term, vote, commit: applied, ..HardState::default() };
         let store = if let Some((mut store, voters)) = before {
             // All of it was on the disk when the snapshot came.
@@ -548,6 +561,7 @@ impl Node {
             let voters = raft.prs().conf().to_conf_state();
             self.raw.mut_store().take_until(persisted, voters, hard)
         };
+        self.disk = Disk::new(store.last());
         self.raw = raw_node(id, applied, store);
         // Who goes on refusing must notice all the same that its leader is gone.
         (self.raw.raft.leader_id, self.raw.raft.election_elapsed) = (leader, elapsed);
@@ -595,6 +609,10 @@ impl Node {
         let _ = self.raw.step(message);
         let is_pending = self.raw.raft.snap().is_some();
         if is_pending {
+            // It may have led a moment ago, and has what it was about to send no more.
+            let is_append = |message: &Message| message.get_msg_type() == MessageType::MsgAppend;
+            self.raw.raft.msgs.retain(|message| !is_append(message));
+            self.disk = Disk::new(mark.last.index);
             let log = self.raw.mut_store().begin_anew(mark, voters);
             self.before = Some((log, before));
         }

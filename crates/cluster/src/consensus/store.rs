@@ -199,18 +199,21 @@ impl Store {
         self.incoming.contains_key(&at) || self.slot_at(at).is_some()
     }
 
-    /// What an entry says that the library knows.
-    pub(super) fn content(&self, at: Position) -> Content {
+    /// What an entry says that the library knows; `None` if that has left the log, or memory, since the library
+    /// looked.
+    pub(super) fn content(&self, at: Position) -> Option<Content> {
+        if at.index <= self.mark.last.index {
+            return None;
+        }
         if let Some(content) = self.incoming.get(&at) {
-            return content.clone();
+            return Some(content.clone());
         }
         match self.slot_at(at).map(|slot| slot.said) {
-            None => Content::Empty,
-            Some(Said::Here(content)) => content.clone(),
+            None => Some(Content::Empty),
+            Some(Said::Here(content)) => Some(content.clone()),
             Some(Said::InFile(eid)) => {
-                let text = self.fetched.get(&at.index);
-                let text = text.expect("texts that left memory are read before they are needed");
-                Content::Data { eid, text: Arc::clone(text) }
+                let text = Arc::clone(self.fetched.get(&at.index)?);
+                Some(Content::Data { eid, text })
             }
         }
     }

@@ -361,6 +361,11 @@ impl Bench {
         self.handle(Event::Received { link, bytes });
     }
 
+    /// A peer has all entries up to this one.
+    pub(super) fn acknowledge(&mut self, link: LinkId, Position { term, index }: Position) {
+        self.say(link, Step { kind: APPEND_REPLY, term, index, ..Step::default() });
+    }
+
     pub(super) fn say(&mut self, link: LinkId, step: Step) {
         self.frame(link, &Frame::Step(step));
     }

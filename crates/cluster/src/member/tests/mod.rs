@@ -3,6 +3,7 @@
 mod bench;
 mod connections;
 mod departures;
+mod entries;
 mod files;
 mod odd_frames;
 mod promises;

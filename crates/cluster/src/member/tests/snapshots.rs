@@ -4,15 +4,10 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{APPEND_REPLY, Bench, HEARTBEAT, server, three};
+use super::bench::{Bench, HEARTBEAT, server, three};
 use crate::consensus::VOTE_REQUEST;
 use crate::wire::{Begin, Frame, Lane, Step};
 use crate::{Event, LinkId, Position, Proposal};
-
-fn acknowledge(bench: &mut Bench, link: LinkId, at: Position) {
-    let Position { term, index } = at;
-    bench.say(link, Step { kind: APPEND_REPLY, term, index, ..Step::default() });
-}
 
 /// A leader whose file alone has the text of an entry, and server 3 lacks that.
 fn leader_with_text_in_file() -> Bench {
@@ -21,7 +16,7 @@ fn leader_with_text_in_file() -> Bench {
     let at = bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
     bench.handle(Event::Tick);
     let link = bench.greet(server(2), Lane::Control);
-    acknowledge(&mut bench, link, at);
+    bench.acknowledge(link, at);
     assert_eq!(bench.member.applied(), at.index);
     bench
 }
@@ -29,7 +24,7 @@ fn leader_with_text_in_file() -> Bench {
 /// Server 3 says that it has all but that entry.
 fn server_3_lacks_one(bench: &mut Bench) {
     let (link, last) = (bench.greet(server(3), Lane::Control), bench.member.last_position());
-    acknowledge(bench, link, Position { index: last.index - 1, ..last });
+    bench.acknowledge(link, Position { index: last.index - 1, ..last });
 }
 
 /// Places in the file mean nothing while nobody knows which file is there.

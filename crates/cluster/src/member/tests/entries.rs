@@ -1,0 +1,128 @@
+//! Entries that are sent, and entries that are given up, say what they said before.
+
+use weir_data::Uuid;
+
+use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server};
+use crate::consensus::{APPEND, HEARTBEAT_ANSWER, VOTE_REQUEST};
+use crate::wire::{Decoder, Frame, Lane, Said, Step};
+use crate::{Content, Entry, Event, LinkId, Opened, Position, Proposal, Role};
+
+/// The entries that were sent on a connection.
+fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
+    let mut decoder = Decoder::new();
+    bench.sent.iter().filter(|(to, _)| *to == link).for_each(|(_, bytes)| decoder.feed(bytes));
+    let said = std::iter::from_fn(|| decoder.next().expect("frames"));
+    let steps = said.filter_map(|said| match said {
+        Said::Frame(Frame::Step(step)) => Some(step.entries),
+        _ => None,
+    });
+    steps.flatten().collect()
+}
+
+fn propose(bench: &mut Bench, n: u128) -> Position {
+    let proposal = Proposal { eid: Uuid::from_u128(n), text: (*b"[null,{}]").into() };
+    let at = bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
+    bench.run();
+    at
+}
+
+/// An entry that a compaction takes out of the log is not sent as one that says nothing: its receiver could not tell.
+#[test]
+fn an_entry_that_a_copy_of_the_file_has_is_sent_as_it_is_or_not_at_all() {
+    let mut bench = Bench::open(Opened { texts_bytes_max: 1 << 20, ..Bench::file() });
+    bench.lead(3);
+    let two = bench.greet(server(2), Lane::Control);
+    let [three, log_of_three] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+    let seven = bench.member.last_position();
+    bench.acknowledge(three, seven);
+    let eight = propose(&mut bench, 8);
+    bench.acknowledge(two, eight);
+    assert_eq!(bench.member.applied(), eight.index);
+    // The leader's own disk is what the next one lacks to be committed.
+    bench.is_disk_bad = true;
+    let nine = propose(&mut bench, 9);
+    bench.acknowledge(two, nine);
+    bench.handle(Event::Lost { link: three, error: None });
+    // The file is written anew, which is how its disk gets well again.
+    bench.is_disk_bad = false;
+    let mark = bench.member.begin_copy();
+    assert_eq!(mark.last, eight);
+    bench.handle(Event::CopyWritten { mark, len: 100 });
+    assert_eq!((bench.member.role(), bench.member.applied()), (Role::Leader, nine.index));
+    let of_clients =
+        entries_sent(&bench, log_of_three).into_iter().filter(|entry| entry.at != seven);
+    for Entry { at, content } in of_clients {
+        assert!(matches!(content, Content::Data { .. }), "{at:?} is {content:?}");
+    }
+}
+
+/// A learner that is given up makes the library look at everybody's progress once more.
+#[test]
+fn a_join_that_ends_while_texts_leave_memory_does_not_end_the_leader() {
+    let five = (1..=5).map(|n| (server(n), address(n))).collect();
+    let mut bench = Bench::open(Opened { snapshot_servers: five, ..Bench::file() });
+    let links: Vec<LinkId> = (2..=5).map(|n| bench.greet(server(n), Lane::Control)).collect();
+    bench.greet(server(5), Lane::Log);
+    bench.pass(1500);
+    for kind in [PRE_VOTE_REPLY, VOTE_REPLY] {
+        links[..2].iter().for_each(|link| {
+            bench.say(*link, Step { kind, term: 3, ..Step::default() });
+        });
+    }
+    assert_eq!(bench.member.role(), Role::Leader);
+    let seven = bench.member.last_position();
+    links.iter().for_each(|link| bench.acknowledge(*link, seven));
+    let joiner = bench.greet(server(6), Lane::Control);
+    bench.frame(joiner, &Frame::Join { address: address(6), replaces: None });
+    let heartbeat = Step { kind: HEARTBEAT_ANSWER, term: 3, ..Step::default() };
+    for _ in 0..299 {
+        bench.pass(100);
+        links.iter().for_each(|link| bench.say(*link, heartbeat.clone()));
+    }
+    assert_eq!(bench.member.role(), Role::Leader);
+    bench.is_disk_slow = true;
+    let eight = propose(&mut bench, 8);
+    links[..3].iter().for_each(|link| bench.acknowledge(*link, eight));
+    // The last one is to be asked where it is, and has a text to be sent to it that memory has no room for.
+    bench.handle(Event::Lost { link: links[3], error: None });
+    bench.now_us += 150_000;
+    bench.sync();
+    bench.is_disk_slow = false;
+    assert!(
+        bench.logs.iter().any(|(_, text)| text.contains("nothing is heard of it")),
+        "the join has ended"
+    );
+    bench.handle(Event::Tick);
+    assert_eq!((bench.member.role(), bench.member.applied()), (Role::Leader, eight.index));
+}
+
+/// Of what is on the disk and was acknowledged nothing is given up with what found no room there.
+#[test]
+fn entries_that_are_on_the_disk_stay_when_those_behind_them_are_given_up() {
+    let mut bench = Bench::member();
+    let append = |term, log_term, index, entries| Step {
+        kind: APPEND,
+        term,
+        log_term,
+        index,
+        entries,
+        ..Step::default()
+    };
+    let [two, three] = [2, 3].map(|n| bench.greet(server(n), Lane::Log));
+    bench.is_disk_slow = true;
+    let entries = (7..=12).map(|index| data(3, index)).collect();
+    bench.say(two, append(3, 1, 6, entries));
+    // The next leader has 7 to 9 as well, and another entry 10, for which there is no room.
+    bench.is_disk_bad = true;
+    bench.say(three, append(4, 3, 9, vec![data(4, 10)]));
+    bench.sync();
+    (bench.is_disk_bad, bench.is_disk_slow) = (false, false);
+    bench.sync();
+    assert_eq!(bench.member.last_position(), Position { term: 3, index: 9 });
+    // Who lacks them asks for its vote.
+    bench.pass(1200);
+    let control = bench.greet(server(3), Lane::Control);
+    let request = Step { kind: VOTE_REQUEST, term: 5, log_term: 1, index: 6, ..Step::default() };
+    bench.say(control, request);
+    assert_eq!((bench.member.term(), bench.member.node.vote()), (5, None));
+}
