@@ -6,6 +6,7 @@ mod commands;
 mod complaints;
 mod delays;
 mod failures;
+mod found;
 mod joining;
 mod links;
 mod lost;
@@ -47,7 +48,7 @@ use crate::wire::Step;
 
 pub use commands::TimerRefused;
 pub use failures::Failure;
-pub use queries::Found;
+pub use found::Found;
 pub use silence::REMOVAL_TIMERS_MIN;
 
 /// What a clustered file says when it is opened.
@@ -207,6 +208,7 @@ pub struct Member {
     /// Entries of the leader are taken: see [`Member::take_entries`].
     takes_entries: bool,
     texts: Texts,
+    ids: found::Ids,
     pub(crate) joins: Joins,
     /// Where to ask to be taken in.
     pub(crate) remotes: Vec<String>,
@@ -303,6 +305,7 @@ impl Member {
             steps: Steps::new(opened.log_len, opened.commit.max(opened.snapshot.index)),
             takes_entries: true,
             texts: Texts::new(opened.texts_bytes_max),
+            ids: found::Ids::default(),
             joins: Joins::default(),
             remotes,
             replaces: opened.replaces,
@@ -349,6 +352,7 @@ impl Member {
     /// Takes note of what happened.
     pub fn handle(&mut self, now_us: u64, event: Event) {
         self.now_us = now_us;
+        self.ids.forget_unused(now_us);
         self.note_own_delay();
         for _ in 0..self.clock.ticks(now_us, self.election_timer) {
             // The library must not campaign between two logs.

@@ -6,17 +6,6 @@ use weir_log::clustered::Servers;
 use super::Member;
 use crate::ids::Position;
 
-/// Whether an entry of some id is in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The entry is at this place, committed or not.
-    Yes(Position),
-    /// The log does not have the entry, nor will it get it from an earlier leader.
-    No,
-    /// The log does not reach back to when it might have been proposed.
-    Unknown,
-}
-
 impl Member {
     /// The cluster's id, once it is known.
     pub fn cluster(&self) -> Option<Uuid> {
@@ -90,16 +79,5 @@ impl Member {
     /// The place of the entry that this member proposes next, as the leader.
     pub fn next_position(&self) -> Position {
         Position { term: self.term(), index: self.node.last() + 1 }
-    }
-
-    /// Whether an entry that was proposed when entries up to `since` were committed, at the
-    /// earliest, is in the log of this leader.
-    pub fn find(&self, eid: Uuid, since: u64) -> Found {
-        if self.node.mark().last.index > since {
-            return Found::Unknown;
-        }
-        let mut behind = (since.saturating_add(1)..=self.node.last()).rev();
-        let found = behind.find(|index| self.node.eid(*index) == Some(eid));
-        found.and_then(|index| self.node.position(index)).map_or(Found::No, Found::Yes)
     }
 }

@@ -5,7 +5,7 @@ use weir_data::Uuid;
 use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server};
 use crate::consensus::{APPEND, HEARTBEAT_ANSWER, VOTE_REQUEST};
 use crate::wire::{Decoder, Frame, Lane, Said, Step};
-use crate::{Content, Entry, Event, LinkId, Opened, Position, Proposal, Role};
+use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Proposal, Role};
 
 /// The entries that were sent on a connection.
 fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
@@ -125,4 +125,28 @@ fn entries_that_are_on_the_disk_stay_when_those_behind_them_are_given_up() {
     let request = Step { kind: VOTE_REQUEST, term: 5, log_term: 1, index: 6, ..Step::default() };
     bench.say(control, request);
     assert_eq!((bench.member.term(), bench.member.node.vote()), (5, None));
+}
+
+#[test]
+fn a_leader_finds_what_was_asked_of_others_wherever_its_asker_begins_to_look() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let find = |bench: &mut Bench, n, since| bench.member.find(Uuid::from_u128(n), since);
+    let first = propose(&mut bench, 100);
+    let since = first.index - 1;
+    assert_eq!(find(&mut bench, 100, first.index), Found::No, "it is not behind itself");
+    assert_eq!(find(&mut bench, 100, since), Found::Yes(first));
+    assert_eq!(find(&mut bench, 101, since), Found::No);
+    let second = propose(&mut bench, 101);
+    assert_eq!(find(&mut bench, 101, u64::MAX), Found::No);
+    assert_eq!(find(&mut bench, 101, since), Found::Yes(second));
+    assert_eq!(find(&mut bench, 101, first.index), Found::Yes(second));
+    bench.acknowledge(two, second);
+    let mark = bench.member.begin_copy();
+    bench.handle(Event::CopyWritten { mark, len: 100 });
+    assert_eq!(find(&mut bench, 101, since), Found::Unknown, "the log begins behind it");
+    assert_eq!(find(&mut bench, 101, second.index), Found::No);
+    let third = propose(&mut bench, 102);
+    bench.pass(20_000);
+    assert_eq!(find(&mut bench, 102, second.index), Found::Yes(third));
 }
