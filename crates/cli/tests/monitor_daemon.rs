@@ -17,6 +17,10 @@ impl<'s> Daemon<'s> {
         let schema = "{\"name\":\"D\",\"tables\":{}}";
         let line = format!("OVSDB JSON {} {}\n{schema}\n", schema.len() + 1, sha1(schema));
         scratch.write("d.db", &line);
+        Self::start_on_file(scratch, program)
+    }
+
+    fn start_on_file(scratch: &'s Scratch, program: &Path) -> Self {
         let args = ["--detach", "--monitor", "--pidfile", "--remote=punix:d.sock"];
         let more = ["--log-file=d.log", "--unixctl=d.ctl", "-vconsole:off", "--no-chdir", "d.db"];
         let started = scratch.command(program).args(args).args(more).output().expect("a start");
@@ -90,6 +94,34 @@ fn a_crashed_server_comes_back_and_the_log_says_why() {
         at("ovsdb_server(ovsdb-server)|INFO|ovsdb-server (Open vSwitch) ") > restart,
         "{log:#?}"
     );
+}
+
+#[test]
+fn a_crashed_member_of_a_cluster_comes_back_each_time() {
+    let scratch = Scratch::new();
+    scratch.write("schema", r#"{"name":"D","tables":{"T":{"columns":{"a":{"type":"string"}}}}}"#);
+    let tool = scratch.link("ovsdb-tool");
+    let create = ["create-cluster", "d.db", "schema", "unix:raft.sock"];
+    let created = scratch.command(&tool).args(create).output().expect("a file");
+    assert!(created.status.success(), "{created:?}");
+    let daemon = Daemon::start_on_file(&scratch, &scratch.link("ovsdb-server"));
+    let client = scratch.link("ovsdb-client");
+    for row in ["first", "second", "third"] {
+        let transact = format!(r#"["D",{{"op":"insert","table":"T","row":{{"a":"{row}"}}}}]"#);
+        let args = ["--timeout=30", "transact", "unix:d.sock", &transact];
+        eventually("a row is written", || {
+            let told = scratch.command(&client).args(args).output().expect("an answer");
+            out(&told).contains("uuid")
+        });
+        let pid = daemon.pid().expect("a pid file");
+        daemon.kill("-SEGV");
+        eventually("another server is there", || daemon.pid().is_some_and(|new| new != pid));
+    }
+    eventually("all rows are there", || {
+        let told = scratch.command(&client).args(["--timeout=30", "dump", "unix:d.sock"]).output();
+        let told = out(&told.expect("an answer"));
+        ["first", "second", "third"].iter().all(|row| told.contains(row))
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a client and an operator learn of how rows are found: `weir_explain`, pages of rows in order
 //! as an advertised extension, and slow queries in the log.
 
+use crate::chain::Chain;
 use crate::shell::{Shell, transact};
 use serde_json::{Value, json};
 
@@ -123,6 +124,24 @@ fn what_costs_more_than_a_step_is_explained_by_a_helper() {
     let client = shell.connect();
     let left = shell.call(client, &transact(1, BY_KIND));
     assert_eq!(left.matches("\"name\"").count(), 10, "{left}");
+}
+
+/// A relay asks its source for what is asserted, and answers itself what is only to be explained.
+#[test]
+fn what_asserts_a_lock_is_explained_at_a_relay_however_long_it_is() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, r#"{"id":1,"method":"lock","params":["l"]}"#);
+    for name in ["short", &"long".repeat(1 << 19)] {
+        let found = format!(r#"{{"op":"select","table":"Port","where":[["name","==","{name}"]]}}"#);
+        let assert = r#"{"op":"assert","lock":"l"}"#;
+        let ask =
+            format!(r#"{{"id":4,"method":"weir_explain","params":["Net",{assert},{found}]}}"#);
+        let told = chain.call(1, client, &ask);
+        let told: Value = serde_json::from_str(&told[0]).expect("JSON");
+        assert_eq!(told["result"][1]["table"], "Port", "{told}");
+        assert_eq!(told["result"][1]["rows"], Value::Null, "{told}");
+    }
 }
 
 #[test]

@@ -56,6 +56,20 @@ fn what_is_sent_twice_runs_once() {
     assert_eq!(ports(&mut shell), ["a", "b"]);
 }
 
+/// It leaves nothing in the file.
+#[test]
+fn what_changes_ephemeral_columns_alone_runs_once() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    transact(&mut shell, client, &json!({}), &insert("a"));
+    let since = state(&mut shell, client);
+    let options = json!({"id": FIRST, "since": since});
+    let update = json!([{"op": "update", "table": "Port", "where": [], "row": {"up": true}}]);
+    assert_eq!(transact(&mut shell, client, &options, &update)["results"], json!([{"count": 1}]));
+    assert_eq!(transact(&mut shell, client, &options, &update)["results"], Value::Null);
+    assert_eq!(outcome(&mut shell, client, FIRST, &since), "committed");
+}
+
 #[test]
 fn both_of_a_round_run_once() {
     let mut shell = Shell::start();

@@ -88,6 +88,24 @@ fn writes_that_helpers_try_first_go_to_the_source() {
     }
 }
 
+/// What has not come to a relay yet is there for whoever writes through it, however long the message is.
+#[test]
+fn a_write_that_helpers_look_at_finds_what_the_source_has() {
+    let mut chain = Chain::start(1);
+    let (writer, client) = (chain.servers[0].connect(), chain.servers[1].connect());
+    for (name, bytes) in [("short", 1), ("long", 2 << 20)] {
+        chain.servers[0].call(writer, &transact(1, &insert(name)));
+        let row = format!(r#"{{"op":"delete","table":"Port","where":[["name","==","{name}"]]}}"#);
+        let comment = format!(r#"{{"op":"comment","comment":"{}"}}"#, "x".repeat(bytes));
+        // The relay is asked before it hears of the row.
+        chain.servers[1].send(client, &transact(2, &format!("{row},{comment}")));
+        chain.servers[1].settle();
+        chain.settle();
+        let told = chain.servers[1].received(client);
+        assert_eq!(value(&told[0])["result"], json!([{"count": 1}, {}]), "{name}");
+    }
+}
+
 #[test]
 fn the_source_decides_what_breaks_a_constraint() {
     let mut chain = Chain::start(1);

@@ -82,10 +82,12 @@ impl ChangeLog {
             if let Some(recorded) = record {
                 let client = request.as_ref().map(|(trigger, _)| &trigger.origin.identity);
                 remember(memory, history, recorded, client);
-                let asked = request.as_ref().and_then(|(trigger, _)| trigger.chosen());
-                if let (Some(asked), Name::Hash(_)) = (asked, recorded.record.name) {
-                    chosen.push(asked.id, true, history.place());
-                }
+            }
+            // In a cluster the entry has the id. Ephemeral columns alone leave no record.
+            let name = record.as_ref().map(|recorded| recorded.record.name);
+            let asked = request.as_ref().and_then(|(trigger, _)| trigger.chosen());
+            if let (Some(asked), None | Some(Name::Hash(_))) = (asked, name) {
+                chosen.push(asked.id, true, history.place());
             }
         }
         history.ids()

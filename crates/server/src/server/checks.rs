@@ -18,7 +18,7 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::session::message::{Incoming, Marks};
 use crate::shell::Shell;
-use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Prepare, Ready, Word, Work};
+use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Nature, Prepare, Ready, Word, Work};
 
 /// The ids of so many canceled requests are kept for a message that is looked at; if it is another
 /// one, it is completed.
@@ -129,7 +129,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, is_read_only, reads_under_lock, once } => {
+            Content::Transact { db, id: request, seen, once } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
@@ -142,14 +142,14 @@ impl Server {
                         None => (None, message),
                     };
                     let mut trigger = Trigger::new(origin, Arc::new(message));
-                    trigger.is_read_only = Some(is_read_only);
+                    let is_for_others = self.is_for_others(id, trigger.origin.db, &seen, once);
+                    trigger.is_read_only = Some(seen.only_reads());
                     trigger.locks = Some(locks);
                     trigger.set_once(once);
-                    // The source of a relay judges who has the locks that it asserts.
-                    if reads_under_lock && self.relays.get(trigger.origin.db).is_some() {
-                        return self.databases.forward(&mut self.sessions, trigger);
-                    }
-                    return self.databases.set_aside_new(&mut self.sessions, trigger);
+                    return match is_for_others {
+                        true => self.databases.forward(&mut self.sessions, trigger),
+                        false => self.databases.set_aside_new(&mut self.sessions, trigger),
+                    };
                 }
                 self.take_checked(id, message, Some(locks));
             }

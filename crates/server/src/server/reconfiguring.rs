@@ -213,13 +213,17 @@ impl Server {
         if self.admin.config_file().is_some() || self.admin.is_reconfiguring() {
             return;
         }
-        let (databases, backups) = (&self.databases, &self.backups);
+        let (databases, backups, clusters) = (&self.databases, &self.backups, &self.clusters);
+        let clustered = |config| DbConfig { model: Some(Model::Clustered), ..config };
         let config = |(id, db): (DbId, &crate::database::Db)| {
-            Some((db.storage().path()?.to_owned(), backups.config(id, db)))
+            let config = backups.config(id, db);
+            let is_clustered = clusters.part(id).is_some();
+            let config = if is_clustered { clustered(config) } else { config };
+            Some((db.storage().path()?.to_owned(), config))
         };
         // One that has not joined its cluster has no tables, and one that joins again no part yet.
-        let clustered = || DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
-        let joining = self.joining().map(|(_, part)| (part.path.clone(), clustered()));
+        let joining = self.joining();
+        let joining = joining.map(|(_, part)| (part.path.clone(), clustered(DbConfig::default())));
         let relays = self.relays.by_db.values().map(|relay| (relay.name.clone(), relay.config()));
         let mut configuration = Configuration {
             remotes: self.remotes.configured().clone(),

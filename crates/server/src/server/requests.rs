@@ -22,7 +22,7 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::locks::{Held, LockMode};
 use crate::session::message::{About, Incoming, Marks};
 use crate::states::Wanted;
-use crate::work::{EXAMINE_BYTES_MIN, operations};
+use crate::work::{EXAMINE_BYTES_MIN, Nature, operations};
 
 /// Where the updates are that a change of conditions comes behind.
 enum Late {
@@ -126,7 +126,7 @@ impl Server {
                 let mut params = params.elements()?;
                 let db = by_name(params.next()?)?;
                 let operations = || params.collect::<Vec<_>>();
-                let is_for_others = || self.is_for_others(id, db, &operations(), None);
+                let is_for_others = || self.is_for_others(id, db, &operations()[..], None);
                 Some(if self.has_others() && is_for_others() {
                     Lane::Leader(db)
                 } else {
@@ -176,7 +176,7 @@ impl Server {
                     let plain = asked.message();
                     let Transaction { operations, once, .. } = asked;
                     let has_others = self.has_others();
-                    if has_others && self.is_for_others(id, origin.db, &operations, once) {
+                    if has_others && self.is_for_others(id, origin.db, &operations[..], once) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
                         let trigger = Trigger::asked(origin, message, locks, once);
@@ -248,14 +248,14 @@ impl Server {
     }
 
     /// Whether a transaction goes to one of them as it is.
-    fn is_for_others(
+    pub(super) fn is_for_others<T: Nature + ?Sized>(
         &self,
         id: SessionId,
         db: DbId,
-        operations: &[Text<'_>],
+        asked: &T,
         once: Option<Once>,
     ) -> bool {
-        self.is_for_leader(db, operations, once) || self.is_for_source(id, db, operations, once)
+        self.is_for_leader(db, asked, once) || self.is_for_source(id, db, asked, once)
     }
 
     /// The database that a request must find decided.

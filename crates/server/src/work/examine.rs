@@ -5,7 +5,7 @@ use weir_monitor::Prepared;
 use weir_wire::Message;
 
 use crate::once::{Once, Transaction};
-use crate::work::asserted;
+use crate::work::Seen;
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
@@ -17,9 +17,7 @@ pub(crate) enum Content {
     Transact {
         db: String,
         id: Vec<u8>,
-        is_read_only: bool,
-        /// The transaction reads under a lock, and does not wait.
-        reads_under_lock: bool,
+        seen: Seen,
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,
     },
@@ -39,13 +37,9 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
     id.write(&mut request);
     if let Some(Ok(asked)) = Transaction::of(method, params) {
         let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
-        let is_read_only = weir_engine::is_read_only(&asked.operations);
+        let seen = Seen::of(&asked.operations);
         let once = asked.once.zip(asked.message());
-        let reads_under_lock = is_read_only
-            && !weir_engine::may_wait(&asked.operations)
-            && !asserted(asked.operations.iter().copied()).is_empty();
-        let db = db.into_owned();
-        return Content::Transact { db, id: request, is_read_only, reads_under_lock, once };
+        return Content::Transact { db: db.into_owned(), id: request, seen, once };
     }
     match method {
         "echo" => {

@@ -23,6 +23,7 @@ use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
 use crate::text_limit::{TEXT_BYTES_MAX, too_long};
+use crate::work::Nature;
 
 /// What grows in a request to the leader: its text, whose it is, and the locks that it asserts.
 fn bytes_to_forward(trigger: &Trigger) -> usize {
@@ -166,19 +167,19 @@ impl Server {
 
     /// Whether a transaction of a client goes to the leader of its cluster as it is. One that may
     /// wait is tried here first: what it waits for comes here, too.
-    pub(in crate::server) fn is_for_leader(
+    pub(in crate::server) fn is_for_leader<T: Nature + ?Sized>(
         &self,
         db: DbId,
-        operations: &[Text<'_>],
+        asked: &T,
         once: Option<Once>,
     ) -> bool {
         let Some(part) = self.clusters.part(db) else { return false };
         let leader = part.member.leader();
         let is_judged = || once.is_some_and(Once::is_judged);
         leader.is_some_and(|leader| leader != part.member.id())
-            && (!weir_engine::is_read_only(operations) || is_judged())
+            && (!asked.only_reads() || is_judged())
             && !Once::explains(once)
-            && !weir_engine::may_wait(operations)
+            && !asked.may_wait()
     }
 
     /// Answers a transaction that only reads while the cluster decides what has run, as long as the

@@ -13,7 +13,7 @@ use crate::relays::forwards::{Early, Fence, Forward};
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
-use crate::work::asserted;
+use crate::work::Nature;
 
 /// What a source answers to who asked.
 enum Answer {
@@ -44,11 +44,11 @@ impl Server {
     /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
     /// rights, or that may wait, is tried here first. What reads under a lock goes there as well: the source knows who
     /// has that, and has what its last owner wrote.
-    pub(in crate::server) fn is_for_source(
+    pub(in crate::server) fn is_for_source<T: Nature + ?Sized>(
         &self,
         session: SessionId,
         db: DbId,
-        operations: &[Text<'_>],
+        asked: &T,
         once: Option<Once>,
     ) -> bool {
         if self.relays.get(db).is_none() {
@@ -56,10 +56,9 @@ impl Server {
         }
         let identity = self.sessions.get(session).map(|session| session.identity());
         let may_all = identity.is_some_and(|who| !who.read_only && who.role.is_empty());
-        let writes = !weir_engine::is_read_only(operations) || once.is_some_and(Once::is_judged);
-        let asserts = || !asserted(operations.iter().copied()).is_empty();
-        let is_meant = if writes { may_all } else { asserts() };
-        is_meant && !Once::explains(once) && !weir_engine::may_wait(operations)
+        let writes = !asked.only_reads() || once.is_some_and(Once::is_judged);
+        let is_meant = if writes { may_all } else { asked.asserts() };
+        is_meant && !Once::explains(once) && !asked.may_wait()
     }
 
     /// Sends the source what is for it, in order.
