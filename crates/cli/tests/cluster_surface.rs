@@ -460,7 +460,12 @@ fn a_configuration_file_serves_clustered_databases() {
     trio.start(follower, Program::Weir);
     trio.settle(&ALL);
     trio.insert(follower, "configured");
+    // A database that went, and came back, would have ended its connection.
+    let mut client = trio.client(follower);
+    let select = json!({"op": "select", "table": "T", "where": []});
+    client.transact("Odd", std::slice::from_ref(&select)).expect("a reply");
     assert!(ask(&trio, follower, &["ovsdb-server/reload"]).0);
+    client.transact("Odd", &[select]).expect("the database is still the same one");
     trio.insert(follower, "reloaded");
     assert_eq!(trio.complaints(), [""; 0]);
 

@@ -56,7 +56,7 @@ fn what_is_sent_twice_runs_once() {
     assert_eq!(ports(&mut shell), ["a", "b"]);
 }
 
-/// It leaves nothing in the file.
+/// Such a change leaves no record in the file.
 #[test]
 fn what_changes_ephemeral_columns_alone_runs_once() {
     let mut shell = Shell::start();

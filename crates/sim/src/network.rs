@@ -44,7 +44,7 @@ pub(crate) struct Network {
 /// The other end of a connection is gone, and this one was not told.
 #[derive(Clone, Copy)]
 struct Gone {
-    /// Where it was.
+    /// The server that had the other end.
     node: usize,
     /// Its host goes on saying so, and is heard once nothing is cut. One without power says nothing: who sends
     /// it something when it is back is told then.
@@ -219,6 +219,9 @@ impl World {
     /// All connections of a server end with its process; nobody is told if its host goes, too.
     pub(crate) fn close_all(&mut self, node: usize, is_told: bool) {
         self.network.half_open.retain(|end, _| end.node != node);
+        // Nor does it go on to say what it had said before.
+        let its = self.network.half_open.values_mut().filter(|gone| gone.node == node);
+        its.for_each(|gone| gone.is_told &= is_told);
         let ends = self.network.ends.keys().filter(|end| end.node == node);
         ends.copied().collect::<Vec<_>>().into_iter().for_each(|end| self.end(end, is_told));
     }

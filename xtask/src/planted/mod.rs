@@ -98,7 +98,9 @@ fn find(programs: &[Program], fault: &Fault) -> Result<Result<String, String>> {
     while let Some(finding) = next {
         let Finding { seed, why } = &finding;
         if is_meant(programs, fault, &finding)? {
-            return Ok(Ok(format!("{said}; {kind}{by} in seed {seed}: {why}; {}", took())));
+            let is_first = said == format!("seed {seed}: {why}");
+            let how = if is_first { String::new() } else { format!(": {why}") };
+            return Ok(Ok(format!("{said}; {kind}{by} in seed {seed}{how}; {}", took())));
         }
         next = first_finding(programs, fault, seed + 1..=SEEDS)?;
     }

@@ -1,5 +1,5 @@
-//! What of the log is on the disk. The library knows less: while other entries are to take the place of the
-//! last ones, it does not count what stays before them.
+//! What of the log is on the disk. The library knows less: while other entries are to take the place of
+//! the last ones, it does not count what stays before them.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,10 @@ use crate::entry::Entry;
 
 /// What of the log is on the disk.
 pub(super) struct Disk {
-    /// All entries up to this one are.
+    /// The entries of the log up to this one are on the disk.
     pub(super) last: u64,
-    /// Of each [`Ready`](super::node::Ready) whose entries are on their way there: its number, its first entry and its last one.
+    /// The entries that are on their way to the disk, by the [`Ready`](super::node::Ready) that has them: its
+    /// number, its first entry and its last one.
     open: VecDeque<(u64, u64, u64)>,
 }
 
@@ -18,7 +19,7 @@ impl Disk {
         Self { last, open: VecDeque::new() }
     }
 
-    /// Entries are on their way: they take the place of all from the first one on.
+    /// Entries are on their way. What the disk has from the first one on is of the log no more.
     pub(super) fn write(&mut self, number: u64, entries: &[Entry]) {
         if let [first, ..] = entries
             && let [.., last] = entries
@@ -28,7 +29,8 @@ impl Disk {
         }
     }
 
-    /// All up to this [`Ready`](super::node::Ready) is there.
+    /// All up to this [`Ready`](super::node::Ready) is on the disk. Those behind it may be about to replace
+    /// some of that.
     pub(super) fn persisted(&mut self, number: u64) {
         while let Some((_, _, last)) = self.open.pop_front_if(|(open, ..)| *open <= number) {
             self.last = last;

@@ -71,7 +71,8 @@ pub(super) fn is_free(kind: MessageType) -> bool {
 /// What is said on the wire for a message; `None` for a snapshot, which is sent otherwise.
 pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
     let kind = KINDS.iter().find(|(_, kind)| *kind == message.get_msg_type())?;
-    // Between a message and this, the log can be made shorter, and texts leave memory: who is sent less says so.
+    // Since the library made the message, its entries may have left the log or memory. A follower that is sent some
+    // of them says so; one that is sent none is found out by its answer to the next heartbeat.
     let entries = message.entries.iter().map_while(|entry| {
         let at = Position { term: entry.term, index: entry.index };
         Some(crate::Entry { at, content: store.content(at)? })
@@ -100,7 +101,7 @@ fn as_many_as_fit(
     frame_bytes: usize,
 ) -> Vec<crate::Entry> {
     let mut room = frame_bytes.saturating_sub(STEP_BYTES_MAX);
-    let mut taken = Vec::with_capacity(entries.size_hint().0);
+    let mut taken = Vec::new();
     for entry in entries {
         let bytes = entry.content.len() + ENTRY_BYTES_MAX;
         if !taken.is_empty() && (bytes > room || taken.len() as u64 == THINGS_MAX) {

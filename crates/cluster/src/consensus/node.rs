@@ -87,8 +87,8 @@ pub(crate) struct Node {
     raw: RawNode<Store>,
     numbers: Numbers,
     seed: u64,
-    /// The log before a snapshot that is not in the file's place yet, and who voted then.
-    before: Option<(Store, ConfState)>,
+    /// The log before a snapshot that is not in the file's place yet, who voted then, and what of it is on the disk.
+    before: Option<(Store, ConfState, Disk)>,
     disk: Disk,
 }
 
@@ -549,13 +549,10 @@ impl Node {
         let is_following = raft.state == StateRole::Follower;
         let leader = if is_following { raft.leader_id } else { raft::INVALID_ID };
         let (id, term, vote, elapsed) = (raft.id, raft.term, raft.vote, raft.election_elapsed);
-        // The library does not count what is on the disk while other entries are to take the place of its last ones.
-        let persisted = raft.raft_log.persisted.max(self.disk.last);
-        let applied = raft.raft_log.applied;
+        let (applied, persisted) = (raft.raft_log.applied, self.disk.last);
         let hard = HardState { term, vote, commit: applied, ..HardState::default() };
-        let store = if let Some((mut store, voters)) = before {
-            // All of it was on the disk when the snapshot came.
-            store.take_until(store.last(), voters, hard)
+        let store = if let Some((mut store, voters, disk)) = before {
+            store.take_until(disk.last, voters, hard)
         } else {
             assert!(applied <= persisted, "what takes effect is on the disk");
             let voters = raft.prs().conf().to_conf_state();
@@ -589,8 +586,8 @@ impl Node {
             && self.raw.raft.raft_log.term(last.index).ok() != Some(last.term)
     }
 
-    /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning. What is in the log now must
-    /// be on the disk, for [`Node::forget_unwritten`] to go back to it until [`Node::restored`].
+    /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning. Until [`Node::restored`]
+    /// [`Node::forget_unwritten`] goes back to what is on the disk of the log as it is now.
     pub(crate) fn restore(&mut self, from: Uuid, term: u64, mark: Mark) {
         let own = self.raw.raft.id;
         let mut voters: ConfState = self.numbers.voters(&mark.servers);
@@ -609,12 +606,9 @@ impl Node {
         let _ = self.raw.step(message);
         let is_pending = self.raw.raft.snap().is_some();
         if is_pending {
-            // It may have led a moment ago, and has what it was about to send no more.
-            let is_append = |message: &Message| message.get_msg_type() == MessageType::MsgAppend;
-            self.raw.raft.msgs.retain(|message| !is_append(message));
-            self.disk = Disk::new(mark.last.index);
+            let disk = std::mem::replace(&mut self.disk, Disk::new(mark.last.index));
             let log = self.raw.mut_store().begin_anew(mark, voters);
-            self.before = Some((log, before));
+            self.before = Some((log, before, disk));
         }
         self.draw();
     }

@@ -1,7 +1,7 @@
 //! Which entries are in the log, for a leader whose predecessor was asked for them: all clients of all members ask
 //! at once, and the log may have grown by hundreds of thousands of entries since they did first.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use weir_data::Uuid;
 
@@ -28,9 +28,9 @@ pub enum Found {
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     term: u64,
-    /// Entries behind this one, up to the other one.
+    /// The entries that are known are those behind the first index, up to the second one.
     range: (u64, u64),
-    by_id: HashMap<Uuid, u64>,
+    by_id: BTreeMap<Uuid, u64>,
     used_us: u64,
 }
 
@@ -47,6 +47,11 @@ impl Ids {
         let (first, last) = (node.mark().last.index, node.last());
         if self.term != node.term() || !node.is_leader() {
             *self = Self { term: node.term(), range: (last, last), ..Self::default() };
+        }
+        if self.range.0 < first {
+            // What a compaction has taken out of the log is not kept here either.
+            self.by_id.retain(|_, index| *index > first);
+            self.range = (first, self.range.1.max(first));
         }
         let (from, upto) = self.range;
         let since = since.clamp(first, last);

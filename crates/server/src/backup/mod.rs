@@ -130,12 +130,12 @@ impl Backups {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// How a database is served.
+    /// How a database that is in no cluster is served.
     pub(crate) fn model(&self, id: DbId) -> Model {
         if self.by_db.contains_key(&id) { Model::ActiveBackup } else { Model::Standalone }
     }
 
-    /// How a database is served, as a configuration says it.
+    /// How a database that is in no cluster is served, as a configuration says it.
     pub(crate) fn config(&self, id: DbId, db: &Db) -> DbConfig {
         let backup = self.by_db.get(&id);
         DbConfig {

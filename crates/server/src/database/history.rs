@@ -34,7 +34,7 @@ pub(crate) struct ChangeLog {
 impl ChangeLog {
     pub(super) fn new(history: Option<History>, is_shared: bool) -> Self {
         // A member's file has all ids, another one has none that clients chose.
-        // Behind the last state there may be changes that no record had: they were nobody's choice.
+        // Changes of ephemeral columns alone had no record: what became of their ids is gone, as their values are.
         let place = history.as_ref().filter(|_| !is_shared).map(|history| {
             let last = history.find(history.chain().id(), IdKind::Recorded, std::iter::empty());
             last.unwrap_or(history.place())

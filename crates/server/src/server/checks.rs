@@ -1,7 +1,6 @@
 //! Big messages: helpers look at them, and parse what they say of conditions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use weir_json::{Text, TextBuf};
 use weir_monitor::Prepared;
@@ -18,7 +17,7 @@ use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::session::message::{Incoming, Marks};
 use crate::shell::Shell;
-use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Nature, Prepare, Ready, Word, Work};
+use crate::work::{Content, EXAMINE_BYTES_MIN, Examined, Prepare, Ready, Word, Work};
 
 /// The ids of so many canceled requests are kept for a message that is looked at; if it is another
 /// one, it is completed.
@@ -129,7 +128,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, seen, once } => {
+            Content::Transact { db, id: request, nature, once } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
@@ -141,11 +140,9 @@ impl Server {
                         Some((once, plain)) => (Some(once), plain),
                         None => (None, message),
                     };
-                    let mut trigger = Trigger::new(origin, Arc::new(message));
-                    let is_for_others = self.is_for_others(id, trigger.origin.db, &seen, once);
-                    trigger.is_read_only = Some(seen.only_reads());
-                    trigger.locks = Some(locks);
-                    trigger.set_once(once);
+                    let is_for_others = self.is_for_others(id, origin.db, once, || nature);
+                    let mut trigger = Trigger::asked(origin, message, Some(locks), once);
+                    trigger.is_read_only.get_or_insert(nature.only_reads);
                     return match is_for_others {
                         true => self.databases.forward(&mut self.sessions, trigger),
                         false => self.databases.set_aside_new(&mut self.sessions, trigger),

@@ -122,6 +122,12 @@ impl Server {
         self.continue_reconfiguration();
     }
 
+    /// How a database with a file is served.
+    fn model(&self, id: DbId) -> Model {
+        let is_clustered = self.clusters.part(id).is_some();
+        if is_clustered { Model::Clustered } else { self.backups.model(id) }
+    }
+
     /// Removes and changes databases; those of the configuration that are not open yet.
     fn update_databases(&mut self, mut wanted: Vec<(String, DbConfig)>) -> Vec<(String, DbConfig)> {
         let open = self.databases.iter().filter_map(|(id, db)| {
@@ -134,7 +140,7 @@ impl Server {
                 self.remove_database(id, &reason);
                 continue;
             };
-            if self.backups.model(id).can_become(wanted[at].1.model) {
+            if self.model(id).can_become(wanted[at].1.model) {
                 let (_, config) = wanted.remove(at);
                 let Self { shell, databases, backups, .. } = self;
                 databases.configure_keys(id, config.keys.clone());
@@ -213,17 +219,14 @@ impl Server {
         if self.admin.config_file().is_some() || self.admin.is_reconfiguring() {
             return;
         }
-        let (databases, backups, clusters) = (&self.databases, &self.backups, &self.clusters);
-        let clustered = |config| DbConfig { model: Some(Model::Clustered), ..config };
+        let (databases, backups) = (&self.databases, &self.backups);
         let config = |(id, db): (DbId, &crate::database::Db)| {
-            let config = backups.config(id, db);
-            let is_clustered = clusters.part(id).is_some();
-            let config = if is_clustered { clustered(config) } else { config };
+            let config = DbConfig { model: Some(self.model(id)), ..backups.config(id, db) };
             Some((db.storage().path()?.to_owned(), config))
         };
         // One that has not joined its cluster has no tables, and one that joins again no part yet.
-        let joining = self.joining();
-        let joining = joining.map(|(_, part)| (part.path.clone(), clustered(DbConfig::default())));
+        let clustered = || DbConfig { model: Some(Model::Clustered), ..DbConfig::default() };
+        let joining = self.joining().map(|(_, part)| (part.path.clone(), clustered()));
         let relays = self.relays.by_db.values().map(|relay| (relay.name.clone(), relay.config()));
         let mut configuration = Configuration {
             remotes: self.remotes.configured().clone(),

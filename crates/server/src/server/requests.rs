@@ -125,9 +125,8 @@ impl Server {
                 // One without a database is refused, in its turn among all.
                 let mut params = params.elements()?;
                 let db = by_name(params.next()?)?;
-                let operations = || params.collect::<Vec<_>>();
-                let is_for_others = || self.is_for_others(id, db, &operations()[..], None);
-                Some(if self.has_others() && is_for_others() {
+                let nature = || Nature::of(&params.clone().collect::<Vec<_>>());
+                Some(if self.is_for_others(id, db, None, nature) {
                     Lane::Leader(db)
                 } else {
                     Lane::Db(db)
@@ -175,14 +174,14 @@ impl Server {
                 if let Some(origin) = self.transaction_origin(id, asked.name, request) {
                     let plain = asked.message();
                     let Transaction { operations, once, .. } = asked;
-                    let has_others = self.has_others();
-                    if has_others && self.is_for_others(id, origin.db, &operations[..], once) {
+                    let nature = || Nature::of(&operations);
+                    if self.is_for_others(id, origin.db, once, nature) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
                         let trigger = Trigger::asked(origin, message, locks, once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
-                    let follows = has_others && self.sessions.has_forwarded(id, origin.db);
+                    let follows = self.has_others() && self.sessions.has_forwarded(id, origin.db);
                     if follows || !self.databases.is_open(origin.db) {
                         let owned = || self.sessions.owned_among(id, operations.iter().copied());
                         let locks = locks.unwrap_or_else(owned);
@@ -248,14 +247,15 @@ impl Server {
     }
 
     /// Whether a transaction goes to one of them as it is.
-    pub(super) fn is_for_others<T: Nature + ?Sized>(
+    pub(super) fn is_for_others(
         &self,
         id: SessionId,
         db: DbId,
-        asked: &T,
         once: Option<Once>,
+        nature: impl Fn() -> Nature,
     ) -> bool {
-        self.is_for_leader(db, asked, once) || self.is_for_source(id, db, asked, once)
+        self.has_others()
+            && (self.is_for_leader(db, once, &nature) || self.is_for_source(id, db, once, &nature))
     }
 
     /// The database that a request must find decided.

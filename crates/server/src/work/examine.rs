@@ -5,7 +5,7 @@ use weir_monitor::Prepared;
 use weir_wire::Message;
 
 use crate::once::{Once, Transaction};
-use crate::work::Seen;
+use crate::work::Nature;
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
 /// JSON, in the reference's words.
@@ -17,7 +17,7 @@ pub(crate) enum Content {
     Transact {
         db: String,
         id: Vec<u8>,
-        seen: Seen,
+        nature: Nature,
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,
     },
@@ -37,9 +37,9 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
     id.write(&mut request);
     if let Some(Ok(asked)) = Transaction::of(method, params) {
         let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
-        let seen = Seen::of(&asked.operations);
+        let nature = Nature::of(&asked.operations);
         let once = asked.once.zip(asked.message());
-        return Content::Transact { db: db.into_owned(), id: request, seen, once };
+        return Content::Transact { db: db.into_owned(), id: request, nature, once };
     }
     match method {
         "echo" => {

@@ -45,7 +45,7 @@ pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
 pub(crate) use load::Rows;
 pub(crate) use mirroring::Reading;
-pub(crate) use nature::{Nature, Seen};
+pub(crate) use nature::Nature;
 pub(crate) use recast::{
     Wanted as RecastWanted, asked_schema, check_persistent, has_schema, is_bare,
 };

@@ -44,8 +44,12 @@ fn no_text_is_read_back_while_a_copy_takes_the_place_of_the_file() {
 
 /// Server 2 announces a snapshot that ends with this entry.
 fn announce(bench: &mut Bench, last: Position) -> LinkId {
+    announce_in_term(bench, 3, last)
+}
+
+fn announce_in_term(bench: &mut Bench, term: u64, last: Position) -> LinkId {
     let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
-    let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len: 4 };
+    let begin = Begin { term, last, eid, servers, election_timer: 1000, len: 4 };
     let link = bench.greet(server(2), Lane::Log);
     bench.frame(link, &Frame::Begin(begin));
     link
@@ -53,7 +57,11 @@ fn announce(bench: &mut Bench, last: Position) -> LinkId {
 
 /// Server 2 sends all of a snapshot.
 fn send(bench: &mut Bench, last: Position) -> LinkId {
-    let link = announce(bench, last);
+    send_in_term(bench, 3, last)
+}
+
+fn send_in_term(bench: &mut Bench, term: u64, last: Position) -> LinkId {
+    let link = announce_in_term(bench, term, last);
     bench.frame(link, &Frame::Piece { last, offset: 0, bytes: b"{}{}".to_vec() });
     link
 }
@@ -115,6 +123,19 @@ fn a_snapshot_that_cannot_take_the_place_of_the_file_is_sent_again() {
     send(&mut bench, last);
     assert_eq!(bench.member.applied(), last.index);
     bench.check_follows();
+}
+
+/// A leader whose disk is full has entries in memory alone, also when the next one sends it a snapshot.
+#[test]
+fn what_a_leader_could_not_write_is_gone_with_a_snapshot_that_cannot_take_the_place_of_the_file() {
+    let mut bench = Bench::leader();
+    let before = bench.member.last_position();
+    bench.is_disk_bad = true;
+    let proposal = Proposal { eid: Uuid::from_u128(9), text: (*b"[null,{}]").into() };
+    bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
+    bench.run();
+    send_in_term(&mut bench, 4, Position { term: 4, index: 20 });
+    assert_eq!((bench.member.term(), bench.member.last_position()), (4, before));
 }
 
 /// Who leads knows an old list of entries, or sends those that are lacking after all.

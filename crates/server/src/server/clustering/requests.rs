@@ -167,19 +167,20 @@ impl Server {
 
     /// Whether a transaction of a client goes to the leader of its cluster as it is. One that may
     /// wait is tried here first: what it waits for comes here, too.
-    pub(in crate::server) fn is_for_leader<T: Nature + ?Sized>(
+    pub(in crate::server) fn is_for_leader(
         &self,
         db: DbId,
-        asked: &T,
         once: Option<Once>,
+        nature: impl Fn() -> Nature,
     ) -> bool {
         let Some(part) = self.clusters.part(db) else { return false };
         let leader = part.member.leader();
         let is_judged = || once.is_some_and(Once::is_judged);
+        let is_meant =
+            |Nature { only_reads, may_wait, .. }: Nature| !may_wait && (!only_reads || is_judged());
         leader.is_some_and(|leader| leader != part.member.id())
-            && (!asked.only_reads() || is_judged())
             && !Once::explains(once)
-            && !asked.may_wait()
+            && is_meant(nature())
     }
 
     /// Answers a transaction that only reads while the cluster decides what has run, as long as the

@@ -44,21 +44,21 @@ impl Server {
     /// Whether a transaction goes to the source of a relay as it is. One of a client with less than all
     /// rights, or that may wait, is tried here first. What reads under a lock goes there as well: the source knows who
     /// has that, and has what its last owner wrote.
-    pub(in crate::server) fn is_for_source<T: Nature + ?Sized>(
+    pub(in crate::server) fn is_for_source(
         &self,
         session: SessionId,
         db: DbId,
-        asked: &T,
         once: Option<Once>,
+        nature: impl Fn() -> Nature,
     ) -> bool {
-        if self.relays.get(db).is_none() {
+        if self.relays.get(db).is_none() || Once::explains(once) {
             return false;
         }
         let identity = self.sessions.get(session).map(|session| session.identity());
         let may_all = identity.is_some_and(|who| !who.read_only && who.role.is_empty());
-        let writes = !asked.only_reads() || once.is_some_and(Once::is_judged);
-        let is_meant = if writes { may_all } else { asked.asserts() };
-        is_meant && !Once::explains(once) && !asked.may_wait()
+        let Nature { only_reads, may_wait, asserts } = nature();
+        let writes = !only_reads || once.is_some_and(Once::is_judged);
+        !may_wait && if writes { may_all } else { asserts }
     }
 
     /// Sends the source what is for it, in order.
