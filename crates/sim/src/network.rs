@@ -46,8 +46,8 @@ pub(crate) struct Network {
 struct Gone {
     /// The server that had the other end.
     node: usize,
-    /// Its host goes on saying so, and is heard once nothing is cut. One without power says nothing: who sends
-    /// it something when it is back is told then.
+    /// The host of that server goes on saying so, and is heard once nothing is cut. A host without power says
+    /// nothing: who sends it something when it is back is told then.
     is_told: bool,
 }
 
