@@ -1,9 +1,11 @@
-//! Locks of a relay's clients, at a source of ours that the test plays.
+//! Locks of a relay's clients, at a source of ours: one that the test plays, or one with rivals of these clients.
 
+use crate::chain::Chain;
 use crate::relay_sources::{
-    A, B, answer, asked, guarded, play_with, played, say, say_rows, say_schema, value,
+    A, B, answer, asked, guarded, is, lock, outcome, play_with, played, say, say_rows, say_schema,
+    value,
 };
-use crate::shell::{SCHEMA, Shell, insert, transact};
+use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::event::{Event, LinkId, SessionId};
 
@@ -146,4 +148,272 @@ fn a_transaction_whose_lock_is_lost_goes_on_waiting_for_rows() {
     assert!(shell.received(client)[0].contains("locked"));
     say_rows(&mut shell, link, B, A, &json!({"insert": {"name": "a"}}));
     assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
+}
+
+/// What was asked for under the request's id, and what was told of locks.
+fn about(told: &[String], id: u32) -> (String, Vec<String>) {
+    let is_meant = |message: &&String| {
+        let message = value(message);
+        message["id"] == id || message["method"].is_string()
+    };
+    let told: Vec<String> = told.iter().filter(is_meant).cloned().collect();
+    let replies = told.iter().filter(|message| value(message)["id"] == id).count();
+    assert!(replies <= 1, "one answer: {told:?}");
+    outcome(&told)
+}
+
+/// A rival has it in between, of which neither the client nor the relay can know.
+#[test]
+fn what_was_asked_for_under_a_lock_that_was_lost_is_refused_though_it_is_given_up() {
+    for locks_again in [false, true] {
+        let mut chain = Chain::start(2);
+        let client = chain.servers[2].connect();
+        lock(&mut chain, 2, client, "lock");
+        assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
+        chain.is_cut[2] = true;
+        chain.lose(2);
+        chain.settle();
+        assert_eq!(outcome(&chain.servers[2].received(client)).1, ["stolen"]);
+        chain.servers[2].send(client, &guarded("late"));
+        chain.servers[2].send(client, UNLOCK);
+        if locks_again {
+            chain.servers[2].send(client, LOCK);
+        }
+        chain.settle();
+        let rival = chain.servers[0].connect();
+        assert_eq!(lock(&mut chain, 0, rival, "lock"), true);
+        assert_eq!(outcome(&chain.call(0, rival, &guarded("r"))), is("done", &[]));
+        lock(&mut chain, 0, rival, "unlock");
+        chain.is_cut[2] = false;
+        chain.pass_ms(20_000);
+        let told = chain.servers[2].received(client);
+        assert_eq!(about(&told, 2), is("\"not owner\"", &[]), "{locks_again}: {told:?}");
+        assert_eq!(ports(&mut chain.servers[0]), ["a", "r"]);
+        if locks_again {
+            assert_eq!(outcome(&chain.call(2, client, &guarded("b"))), is("done", &[]));
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_given_back_behind_what_was_asked_for_before_it_was_given_up() {
+    for long in [1, 2 << 20] {
+        let mut chain = Chain::start(1);
+        let (client, rival) = (chain.servers[1].connect(), chain.servers[0].connect());
+        lock(&mut chain, 1, client, "lock");
+        assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+        assert_eq!(lock(&mut chain, 0, rival, "lock"), false);
+        let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+        let second = insert(&"x".repeat(long));
+        chain.servers[1].send(client, &guarded("b"));
+        chain.servers[1].send(client, &transact(9, select));
+        chain.servers[1].send(client, &transact(7, &format!("{ASSERT},{second}")));
+        chain.servers[1].send(client, UNLOCK);
+        chain.servers[1].settle();
+        chain.carry_up(1);
+        assert_eq!(chain.servers[0].received(rival), Vec::<String>::new(), "{long}");
+        chain.settle();
+        let told = chain.servers[1].received(client);
+        let second = told.iter().filter(|message| value(message)["id"] == 7).cloned();
+        assert_eq!(about(&told, 2), is("done", &[]), "{long}: {told:?}");
+        assert_eq!(outcome(&second.collect::<Vec<_>>()), is("done", &[]), "{long}: {told:?}");
+        assert_eq!(outcome(&chain.servers[0].received(rival)).1, ["locked"], "{long}");
+        assert_eq!(outcome(&chain.call(0, rival, &guarded("r"))), is("done", &[]));
+    }
+}
+
+/// A relay with two clients, the first of which owns the lock, there and at the source, and has asked to write port
+/// `x` when port `a` is there. The source has got that.
+fn with_write_that_waits(is_there: bool, waits_first: bool) -> (Chain, SessionId, SessionId) {
+    let mut chain = Chain::start(1);
+    let [first, second] = [(); 2].map(|()| chain.servers[1].connect());
+    let writer = chain.servers[0].connect();
+    lock(&mut chain, 1, first, "lock");
+    assert_eq!(outcome(&chain.call(1, first, &guarded("a"))), is("done", &[]));
+    if !is_there {
+        // The relay does not know yet.
+        let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
+        chain.servers[0].call(writer, &transact(1, delete));
+    }
+    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
+    let (one, other) = if waits_first { (wait, ASSERT) } else { (ASSERT, wait) };
+    chain.servers[1].send(first, &transact(5, &format!("{one},{other},{}", insert("x"))));
+    chain.servers[1].settle();
+    chain.carry_up(1);
+    (chain, first, second)
+}
+
+#[test]
+fn what_waits_at_the_source_is_not_made_once_its_client_has_the_lock_no_longer() {
+    for (by_force, waits_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut chain, first, second) = with_write_that_waits(false, waits_first);
+        chain.settle();
+        assert_eq!(chain.servers[1].received(first), Vec::<String>::new(), "it waits");
+        let mut told = if by_force {
+            assert_eq!(lock(&mut chain, 1, second, "steal"), true);
+            chain.servers[1].received(first)
+        } else {
+            assert_eq!(lock(&mut chain, 1, second, "lock"), false);
+            let told = chain.call(1, first, UNLOCK);
+            assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"]);
+            told
+        };
+        // What it has waited for.
+        assert_eq!(outcome(&chain.call(1, second, &guarded("a"))), is("done", &[]));
+        assert_eq!(ports(&mut chain.servers[0]), ["a"]);
+        told.extend(chain.servers[1].received(first));
+        let notices: &[&str] = if by_force { &["stolen"] } else { &[] };
+        assert_eq!(about(&told, 5).1, notices);
+        let refused = told.iter().find(|message| value(message)["id"] == 5).expect("an answer");
+        let assertion = &value(refused)["result"][usize::from(waits_first)];
+        assert_eq!(assertion["error"], "not owner", "{told:?}");
+    }
+}
+
+/// As with any server: the locks count that are owned when the rows have come.
+#[test]
+fn what_was_taken_back_from_the_source_is_made_if_its_client_has_the_lock_again() {
+    let (mut chain, first, second) = with_write_that_waits(false, true);
+    chain.settle();
+    assert_eq!(lock(&mut chain, 1, second, "steal"), true);
+    chain.servers[1].received(first);
+    lock(&mut chain, 1, second, "unlock");
+    assert_eq!(outcome(&chain.servers[1].received(first)).1, ["locked"]);
+    let told = chain.call(1, second, &transact(6, &insert("a")));
+    assert!(value(&told[0])["result"][0]["uuid"].is_array(), "{told:?}");
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "x"]);
+}
+
+/// What a transaction waits for at the source may be what somebody does under the lock.
+#[test]
+fn a_lock_is_not_kept_for_what_comes_behind_a_transaction_that_waits_at_the_source() {
+    let mut chain = Chain::start(1);
+    let (client, rival) = (chain.servers[1].connect(), chain.servers[0].connect());
+    lock(&mut chain, 1, client, "lock");
+    assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+    // The relay does not know yet.
+    let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
+    chain.servers[0].call(rival, &transact(1, delete));
+    let wait = r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
+    chain.servers[1].send(client, &transact(5, &format!("{wait},{}", insert("x"))));
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
+    chain.servers[1].send(client, &transact(9, select));
+    chain.servers[1].send(client, &guarded("late"));
+    chain.servers[1].send(client, UNLOCK);
+    chain.settle();
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), true);
+    assert_eq!(outcome(&chain.call(0, rival, &guarded("a"))), is("done", &[]));
+    assert_eq!(about(&chain.servers[1].received(client), 2), is("\"not owner\"", &[]));
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "x"]);
+}
+
+#[test]
+fn what_the_source_has_made_before_its_client_lost_the_lock_is_answered_so() {
+    let (mut chain, first, second) = with_write_that_waits(true, true);
+    chain.servers[1].send(second, &LOCK.replace("lock", "steal"));
+    chain.settle();
+    let told = chain.servers[1].received(first);
+    let replies: Vec<Value> = told.iter().map(|message| value(message)).collect();
+    let reply = replies.iter().find(|message| message["id"] == 5).expect("an answer");
+    assert!(reply["result"][2]["uuid"].is_array(), "{told:?}");
+    assert_eq!(replies.iter().filter(|message| message["id"] == 5).count(), 1);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "x"]);
+}
+
+/// Who has taken a lock by force is in no queue once it is robbed of it (RFC 7047 section 4.1.10), and a relay has
+/// other clients.
+#[test]
+fn a_relay_that_was_robbed_of_what_it_took_by_force_has_its_turn_again() {
+    let mut chain = Chain::start(1);
+    let rival = chain.servers[0].connect();
+    let [first, thief] = [(); 2].map(|()| chain.servers[1].connect());
+    lock(&mut chain, 1, first, "lock");
+    assert_eq!(outcome(&chain.call(1, first, &guarded("a"))), is("done", &[]));
+    lock(&mut chain, 0, rival, "steal");
+    chain.settle();
+    lock(&mut chain, 1, thief, "steal");
+    assert_eq!(outcome(&chain.call(1, thief, &guarded("b"))), is("done", &[]));
+    lock(&mut chain, 0, rival, "unlock");
+    lock(&mut chain, 0, rival, "steal");
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(thief)).1, ["stolen"]);
+    lock(&mut chain, 1, thief, "unlock");
+    chain.servers[1].received(first);
+    assert_eq!(outcome(&chain.call(1, first, &guarded("c"))), is("\"not owner\"", &["stolen"]));
+    lock(&mut chain, 0, rival, "unlock");
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(first)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(1, first, &guarded("d"))), is("done", &[]));
+    lock(&mut chain, 1, first, "unlock");
+    chain.settle();
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), true, "it is given back");
+}
+
+/// Time passes at a relay, whose source is alive; what that is asked of the lock.
+fn pass_s(shell: &mut Shell, link: LinkId, seconds: u64) -> Vec<Value> {
+    let mut of_lock = Vec::new();
+    for second in 0..=seconds {
+        for request in asked(shell, link) {
+            if request["method"] == "echo" {
+                answer(shell, link, &request, &request["params"]);
+            } else if request["params"] == json!(["l"]) {
+                of_lock.push(request);
+            }
+        }
+        shell.pass_ms(if second < seconds { 1000 } else { 0 });
+    }
+    of_lock
+}
+
+#[test]
+fn a_lock_that_the_source_cannot_give_is_asked_for_again_later() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.call(client, LOCK);
+    shell.call(client, &guarded("b"));
+    let mut requests = pass_s(&mut shell, link, 0);
+    for _ in 0..3 {
+        let request = requests.pop().expect("it is asked for");
+        assert_eq!(request["method"], "lock");
+        let error = json!({"error": "resources exhausted", "details": ""});
+        say(&mut shell, link, &json!({"id":request["id"],"result":null,"error":error}));
+        assert_eq!(pass_s(&mut shell, link, 2), Vec::<Value>::new(), "not in a loop");
+        requests = pass_s(&mut shell, link, 10);
+    }
+    assert_eq!(outcome(&shell.received(client)).1, ["stolen"], "once");
+    answer(&mut shell, link, &requests.pop().expect("it is asked for"), &json!({"locked": true}));
+    assert_eq!(outcome(&shell.received(client)).1, ["locked"]);
+}
+
+/// Somebody takes the lock by force here while the source has not said whether it is the relay's.
+#[test]
+fn who_takes_a_lock_that_has_only_been_asked_for_takes_it_at_the_source() {
+    for is_answered_first in [true, false] {
+        let (mut shell, link) = played();
+        let [first, thief] = [(); 2].map(|()| shell.connect());
+        shell.call(first, LOCK);
+        shell.call(first, &guarded("b"));
+        let requests = asked(&mut shell, link);
+        assert_eq!(methods(&requests), ["lock", "weir_transact"]);
+        shell.call(thief, &LOCK.replace("lock", "steal"));
+        let refuse = |shell: &mut Shell| {
+            answer(shell, link, &requests[0], &json!({"locked": false}));
+            let not_owner = json!({"id": A, "results": [{"error": "not owner"}, null]});
+            answer(shell, link, &requests[1], &not_owner);
+        };
+        if is_answered_first {
+            refuse(&mut shell);
+        }
+        shell.send(thief, &guarded("c"));
+        shell.settle();
+        let taken = asked(&mut shell, link);
+        assert_eq!(methods(&taken), ["unlock", "steal", "weir_transact"], "{is_answered_first}");
+        if !is_answered_first {
+            refuse(&mut shell);
+        }
+        answer(&mut shell, link, &taken[0], &json!({}));
+        answer(&mut shell, link, &taken[1], &json!({"locked": true}));
+        assert_eq!(shell.received(thief), Vec::<String>::new(), "it is his");
+        assert_eq!(about(&shell.received(first), 2).1, ["stolen"], "by the one here");
+    }
 }

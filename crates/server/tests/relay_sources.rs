@@ -489,7 +489,7 @@ fn values_stay_while_all_rows_are_told_again() {
     assert_eq!(shell.received(client), Vec::<String>::new(), "nothing has changed for a moment");
 }
 
-fn lock(chain: &mut Chain, at: usize, client: SessionId, method: &str) -> Value {
+pub(crate) fn lock(chain: &mut Chain, at: usize, client: SessionId, method: &str) -> Value {
     let request = format!(r#"{{"id":1,"method":"{method}","params":["l"]}}"#);
     let told = chain.call(at, client, &request);
     value(told.last().expect("an answer"))["result"]["locked"].clone()
@@ -501,7 +501,7 @@ pub(crate) fn guarded(name: &str) -> String {
 }
 
 /// What came of it, and what the client was told of its lock meanwhile.
-fn outcome(told: &[String]) -> (String, Vec<String>) {
+pub(crate) fn outcome(told: &[String]) -> (String, Vec<String>) {
     let (mut outcome, mut notices) = (String::new(), Vec::new());
     for message in told.iter().map(|message| value(message)) {
         match message["method"].as_str() {
@@ -517,7 +517,7 @@ fn outcome(told: &[String]) -> (String, Vec<String>) {
     (outcome, notices)
 }
 
-fn is(outcome: &str, notices: &[&str]) -> (String, Vec<String>) {
+pub(crate) fn is(outcome: &str, notices: &[&str]) -> (String, Vec<String>) {
     (outcome.to_owned(), notices.iter().map(|notice| (*notice).to_owned()).collect())
 }
 

@@ -8,6 +8,7 @@ use crate::database::Trigger;
 use crate::ids::SessionId;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
+use crate::session::locks::Held;
 use crate::work::operations;
 
 /// Most states that are remembered of those that came while requests were with the source. An answer that names
@@ -43,6 +44,8 @@ pub(crate) struct Forward {
     pub(crate) fence: Fence,
     /// The client has taken the request back, which the source has been told.
     pub(crate) is_canceled: bool,
+    /// The client has the locks no longer under which it was sent, and the source has been told to give it up.
+    pub(crate) is_called_back: bool,
     /// Bytes that are kept for its session while it waits for the source.
     pub(crate) kept_bytes: usize,
 }
@@ -57,6 +60,7 @@ impl Forward {
             is_plain: false,
             fence: Fence::None,
             is_canceled: false,
+            is_called_back: false,
             kept_bytes: 0,
         }
     }
@@ -198,18 +202,46 @@ impl Forwards {
 
     /// A session has left: what may wait at the source is taken back. The numbers of that.
     pub(crate) fn cancel_all_sent(&mut self, session: SessionId) -> Vec<u64> {
-        let may_wait = |forward: &Forward| {
-            let trigger = &forward.trigger;
-            trigger.origin.is_of(session)
-                && !trigger.is_conversion()
-                && weir_engine::may_wait(&operations(trigger.message.text()))
-        };
-        let sent = self.sent.iter_mut().filter(|(_, forward)| may_wait(forward));
+        let is_meant =
+            |forward: &Forward| forward.trigger.origin.is_of(session) && may_wait(&forward.trigger);
+        let sent = self.sent.iter_mut().filter(|(_, forward)| is_meant(forward));
         let cancel = |(number, forward): (&u64, &mut Forward)| {
             forward.is_canceled = true;
             *number
         };
         sent.map(cancel).collect()
+    }
+
+    /// Turns of locks have ended here: what may wait at the source under one of those is taken back there, for the
+    /// relay has the lock yet. The numbers of that.
+    pub(crate) fn call_back(&mut self, is_held: impl Fn(&Held) -> bool) -> Vec<u64> {
+        let has_lost = |forward: &Forward| {
+            let is_wanted = !forward.is_canceled && !forward.is_called_back;
+            let mut locks = forward.trigger.locks.iter().flatten();
+            is_wanted
+                && forward.fence == Fence::Locks
+                && locks.any(|held| !is_held(held))
+                && may_wait(&forward.trigger)
+        };
+        let sent = self.sent.iter_mut().filter(|(_, forward)| has_lost(forward));
+        let call_back = |(number, forward): (&u64, &mut Forward)| {
+            forward.is_called_back = true;
+            *number
+        };
+        sent.map(call_back).collect()
+    }
+
+    /// Whether anything of a session may wait at the source.
+    pub(crate) fn may_wait(&self, session: SessionId) -> bool {
+        let mut sent = self.sent.values().map(|forward| &forward.trigger);
+        sent.any(|trigger| trigger.origin.is_of(session) && may_wait(trigger))
+    }
+
+    /// Requests of a session that are to be sent.
+    pub(crate) fn unsent(&self, session: SessionId) -> impl Iterator<Item = &Trigger> {
+        let waiting = self.outbound.places_of(session).map(|place| &self.waiting[&place].trigger);
+        let refused = self.refused.values().map(|forward| &forward.trigger);
+        waiting.chain(refused.filter(move |trigger| trigger.origin.is_of(session)))
     }
 
     /// Takes back a request of a session that waits for the source.
@@ -296,6 +328,11 @@ impl Forwards {
         let unknown = sent.chain(unknown).map(trigger).chain(early).chain(converted).collect();
         (known.map(trigger).collect(), unknown)
     }
+}
+
+/// Whether a request may wait at the source, for rows.
+fn may_wait(trigger: &Trigger) -> bool {
+    !trigger.is_conversion() && weir_engine::may_wait(&operations(trigger.message.text()))
 }
 
 #[cfg(test)]

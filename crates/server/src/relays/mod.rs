@@ -210,7 +210,9 @@ impl Relay {
 
     fn next_us(&self) -> Option<u64> {
         let lost_us = self.lost_us.filter(|_| self.told.is_connected);
-        earliest([self.follower.next_wakeup_us(), lost_us.map(|since| since + GRACE_US)])
+        let grace_us = lost_us.map(|since| since + GRACE_US);
+        let locks_us = self.locks.next_us().filter(|_| self.follower.may_ask());
+        earliest([self.follower.next_wakeup_us(), grace_us, locks_us])
     }
 }
 

@@ -154,6 +154,12 @@ impl Gate {
         self.mutes(Some(db))
     }
 
+    /// Whether a message waits whose marks are meant, or a helper is at a big one, of which nobody knows yet what it is.
+    pub(crate) fn has_coming(&self, is_meant: impl Fn(&Marks) -> bool) -> bool {
+        let is_checked = self.holds.iter().any(|(reason, _)| *reason == Reason::Check);
+        is_checked || self.queue.iter().any(|queued| is_meant(&queued.marks))
+    }
+
     /// Whether anything waits, or would.
     pub(crate) fn is_closed(&self) -> bool {
         !self.holds.is_empty() || !self.queue.is_empty()

@@ -66,6 +66,8 @@ pub(super) struct Locks {
     turns: u64,
     /// Turns that ended when their owners gave the locks up: whose, of which lock, which turn.
     ended: VecDeque<(SessionId, String, u64)>,
+    /// Turns that have begun or ended so far.
+    changes: u64,
     /// What the locks of all sessions occupy.
     pub(super) bytes: usize,
 }
@@ -90,7 +92,7 @@ impl Locks {
 
     /// Another turn of a lock begins.
     fn begin_turn(&mut self, name: &str) {
-        self.turns += 1;
+        (self.turns, self.changes) = (self.turns + 1, self.changes + 1);
         let Some(queue) = self.queues.get_mut(name) else { return };
         (queue.turn, queue.is_lost) = (self.turns, false);
         let owner = queue.sessions.front().map(|(session, _)| *session);
@@ -130,11 +132,15 @@ impl Locks {
         let owner = sessions.front().map(|(session, _)| *session);
         match owner {
             None => {
-                self.ended.push_back((session, name.to_owned(), *turn));
-                if self.ended.len() > ENDED_MAX {
-                    self.ended.pop_front();
+                // Where it was lost, others have had it since.
+                if !*is_lost {
+                    self.ended.push_back((session, name.to_owned(), *turn));
+                    if self.ended.len() > ENDED_MAX {
+                        self.ended.pop_front();
+                    }
                 }
                 self.queues.remove(name);
+                self.changes += 1;
             }
             Some(_) if at == 0 => self.begin_turn(name),
             Some(_) if *is_lost => return None,
@@ -165,6 +171,28 @@ impl Sessions {
         self.locks.owner(name).is_some()
     }
 
+    /// How often a turn of any lock has begun or ended: while that stays the same, so does who owns which.
+    pub(crate) fn lock_changes(&self) -> u64 {
+        self.locks.changes
+    }
+
+    /// Who gave up a lock that nobody has owned since.
+    pub(crate) fn last_owner(&self, name: &str) -> Option<SessionId> {
+        let mut ended = self.locks.ended.iter().filter(|(_, ended, _)| ended == name);
+        ended.next().map(|(session, ..)| *session)
+    }
+
+    /// A relay gives a lock back at its source, where others may have it from now on: what was asked for under it
+    /// before it was given up here does not count any more.
+    pub(crate) fn forget_ended(&mut self, name: &str) {
+        self.locks.ended.retain(|(_, ended, _)| ended != name);
+    }
+
+    /// Whether the owner of a lock has asked for it by force.
+    pub(crate) fn is_stolen(&self, name: &str) -> bool {
+        self.locks.owner(name).is_some_and(|owner| self.has_stolen(owner, name))
+    }
+
     /// Whether the session has asked for the lock by force.
     pub(crate) fn has_stolen(&self, id: SessionId, name: &str) -> bool {
         self.get(id).and_then(|session| session.locks.get(name)) == Some(&LockMode::Steal)
@@ -184,7 +212,7 @@ impl Sessions {
     /// The owner of a lock of a relay has lost it at the source, or has it there again: what was sent
     /// under it before does not count any more.
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
-        self.locks.ended.retain(|(_, ended, _)| ended != name);
+        self.forget_ended(name);
         self.locks.begin_turn(name);
         let Some(queue) = self.locks.queues.get_mut(name) else { return };
         queue.is_lost = !is_back;
@@ -386,6 +414,20 @@ mod tests {
             })
             .collect();
         assert!(!locks.is_held(&all[0]) && all[1..].iter().all(|held| locks.is_held(held)));
+    }
+
+    #[test]
+    fn a_lock_that_others_have_at_a_source_counts_no_longer_than_its_owner_has_it() {
+        for is_lost in [false, true] {
+            let mut locks = Locks::default();
+            locks.lock("l", A);
+            let first = held(&locks, "l");
+            locks.queues.get_mut("l").expect("it is locked").is_lost = is_lost;
+            locks.unlock("l", A);
+            assert_eq!(locks.is_held(&first), !is_lost);
+            locks.lock("l", A);
+            assert_eq!(locks.is_held(&first), !is_lost);
+        }
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use weir_engine::Outcome;
 use weir_upstream::follower::Output;
 
+use crate::database::Databases;
 use crate::ids::{DbId, SessionId};
 use crate::relays::Relay;
-use crate::relays::forwards::{Fence, Forward};
+use crate::relays::forwards::{Fence, Forward, Forwards};
 use crate::relays::locks::Turn;
 use crate::server::Server;
+use crate::session::Sessions;
 use crate::session::locks::Held;
 use crate::work::asserted;
 use crate::work::operations;
@@ -29,6 +31,24 @@ pub(super) enum Locked {
 fn give_back(relay: &mut Relay, name: &str, out: &mut Vec<Output>) {
     let params = weir_json::array([name]).to_string();
     relay.follower.ask_for_owner("unlock", params.as_bytes(), out);
+}
+
+/// Whether something has yet to go to the source that was asked for under a lock before its owner gave that up. What
+/// comes behind a transaction that may wait at the source does not count: that may wait for who wants the lock there.
+fn is_yet_to_go(
+    sessions: &Sessions,
+    databases: &Databases,
+    (db, forwards): (DbId, &Forwards),
+    name: &str,
+) -> bool {
+    let Some(owner) = sessions.last_owner(name) else { return false };
+    let Some(session) = sessions.get(owner) else { return false };
+    let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
+    let with_helpers = databases.unfinished(db).filter(|trigger| trigger.origin.is_of(owner));
+    let mut triggers = forwards.unsent(owner).chain(with_helpers);
+    let has_coming = || session.gate().has_coming(|marks| is_under(&marks.locks));
+    !forwards.may_wait(owner) && has_coming()
+        || triggers.any(|trigger| trigger.locks.as_deref().is_some_and(is_under))
 }
 
 impl Server {
@@ -84,19 +104,19 @@ impl Server {
     fn may_assert(&mut self, db: DbId, session: Option<SessionId>, held: &Held) -> bool {
         let Self { sessions, relays, .. } = self;
         let (name, relay) = (held.name.as_str(), relays.get_mut(db));
-        if relay.locks.may_assert(name) {
-            return true;
-        }
-        if sessions.knows_of_loss(name) {
-            return false;
-        }
+        let knows = sessions.knows_of_loss(name);
         let by_force = session.is_some_and(|session| sessions.has_stolen(session, name));
-        if by_force && relay.locks.is_queued(name) && relay.follower.may_ask() {
-            relay.locks.forget(name);
+        if by_force && !knows && relay.locks.may_be_taken(name) && relay.follower.may_ask() {
             let mut out = Vec::new();
-            give_back(relay, name, &mut out);
+            if relay.locks.forget(name) {
+                give_back(relay, name, &mut out);
+            }
             self.carry_out_relay(db, out);
             return true;
+        }
+        let may_assert = relay.locks.may_assert(name);
+        if may_assert || knows {
+            return may_assert;
         }
         self.tell_owner(Some(Turn::Lost(name.to_owned())));
         false
@@ -107,7 +127,7 @@ impl Server {
         let method = if by_force { "steal" } else { "lock" };
         let relay = self.relays.get_mut(db);
         let number = relay.follower.ask_for_owner(method, params.as_bytes(), &mut out);
-        relay.locks.asked(name, number);
+        relay.locks.asked(name, number, by_force);
         self.carry_out_relay(db, out);
     }
 
@@ -118,13 +138,19 @@ impl Server {
         number: u64,
         reply: &Result<Vec<u8>, Vec<u8>>,
     ) -> bool {
-        let is_owned = reply.as_ref().is_ok_and(|result| {
-            let result = weir_json::validate(result).ok().and_then(weir_json::Text::object);
-            result.and_then(|result| result.get("locked")?.bool()) == Some(true)
-        });
-        let Some(turn) = self.relays.get_mut(db).locks.answered(number, is_owned) else {
-            return false;
+        let is_owned = reply
+            .as_ref()
+            .ok()
+            .and_then(|result| weir_json::validate(result).ok()?.object()?.get("locked")?.bool());
+        let Self { shell, sessions, relays, .. } = self;
+        let locks = &mut relays.get_mut(db).locks;
+        let Some(turn) = locks.answered(number, is_owned, shell.now_us()) else { return false };
+        // Who has taken the lock here since it was asked for takes it from the others when he asserts it.
+        let is_taken = |turn: &Turn| match turn {
+            Turn::Lost(name) => is_owned.is_some() && sessions.is_stolen(name),
+            Turn::Back(_) => false,
         };
+        let turn = turn.filter(|turn| !is_taken(turn));
         self.tell_owner(turn);
         true
     }
@@ -141,23 +167,43 @@ impl Server {
         turns.into_iter().for_each(|turn| self.tell_owner(Some(turn)));
     }
 
-    /// Asks again for what was lost, and gives back what nobody wants any more.
-    pub(super) fn settle_locks(&mut self, db: DbId) {
-        let Self { sessions, relays, .. } = self;
-        let relay = relays.get_mut(db);
-        if relay.locks.is_empty() {
+    /// Takes back what waits at the source under locks that its clients have no longer here: the relay has them there
+    /// yet, for others. That comes before what those send. Answers with how many turns of locks it has looked at.
+    pub(super) fn call_back(&mut self, db: DbId) -> u64 {
+        let Self { shell, sessions, relays, .. } = self;
+        let (relay, changes) = (relays.get_mut(db), sessions.lock_changes());
+        if !relay.locks.is_settled(changes, shell.now_us()) {
+            let numbers = relay.forwards.call_back(|held| sessions.is_held(held));
+            self.tell_canceled(db, numbers);
+        }
+        changes
+    }
+
+    /// Gives back what nobody wants any more, and asks again for what was lost. What was asked for under the locks
+    /// has been looked at after so many turns of locks.
+    pub(super) fn settle_locks(&mut self, db: DbId, changes: u64) {
+        let Self { shell, sessions, databases, relays, .. } = self;
+        let (now_us, relay) = (shell.now_us(), relays.get_mut(db));
+        if relay.locks.is_settled(changes, now_us) {
             return;
         }
         let may_ask = relay.follower.may_ask();
-        let given_up = relay.locks.give_up(may_ask, |name| sessions.is_locked(name));
-        if !may_ask {
-            return;
-        }
+        let given_up = relay.locks.give_up(may_ask, |name, may_assert| {
+            sessions.is_locked(name)
+                || may_assert && is_yet_to_go(sessions, databases, (db, &relay.forwards), name)
+        });
+        given_up.iter().for_each(|(name, _)| sessions.forget_ended(name));
+        let again = if may_ask { relay.locks.to_ask_again(now_us) } else { Vec::new() };
         let mut out = Vec::new();
-        given_up.iter().for_each(|name| give_back(relay, name, &mut out));
-        let again = relay.locks.to_ask_again();
+        for (name, _) in given_up.iter().chain(&again).filter(|(_, is_there)| *is_there) {
+            give_back(relay, name, &mut out);
+        }
         self.carry_out_relay(db, out);
-        again.iter().for_each(|name| self.ask_for_lock(db, name, false));
+        again.iter().for_each(|(name, _)| self.ask_for_lock(db, name, false));
+        if may_ask {
+            let Self { sessions, relays, .. } = self;
+            relays.get_mut(db).locks.settle(changes, |name| !sessions.is_locked(name));
+        }
     }
 
     /// Who owns the lock here hears what has become of it at the source.

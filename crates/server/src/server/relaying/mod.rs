@@ -244,8 +244,10 @@ impl Server {
                 None => self.relay_input(db, Input::Message(&message)),
             }
         }
-        self.settle_locks(db);
+        let changes = self.call_back(db);
         self.forward_to_source(db);
+        // Behind what was asked for under those that are given back.
+        self.settle_locks(db, changes);
     }
 
     /// `_Server` says how the relay is.

@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// The source hears that nobody wants these any more.
-    fn tell_canceled(&mut self, db: DbId, numbers: impl IntoIterator<Item = u64>) {
+    pub(super) fn tell_canceled(&mut self, db: DbId, numbers: impl IntoIterator<Item = u64>) {
         let (mut out, relay) = (Vec::new(), self.relays.get_mut(db));
         for number in numbers {
             relay.follower.tell_for_owner("cancel", format!("[{number}]").as_bytes(), &mut out);
@@ -209,6 +209,7 @@ impl Server {
                 if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
             Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
+            Err(error) if forward.is_called_back && error == CANCELED => Answer::NotMade,
             // That says nothing of what was sent before.
             Err(_) if forward.was_sent => Answer::Unknown,
             Err(error) => Answer::Error(error),
