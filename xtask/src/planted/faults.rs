@@ -320,7 +320,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             },
         ],
         test: SERVERS,
-        found_by: "order",
+        found_by: "entries",
         alone: false,
     },
     Fault {
