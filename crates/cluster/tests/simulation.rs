@@ -98,6 +98,35 @@ fn servers_join_and_leave() {
     }
 }
 
+/// All members of a cluster are told to go at once: those that are last have nobody to hand anything to.
+#[test]
+fn all_members_leave_at_once() {
+    for seed in seeds(20) {
+        let members = 1 + (seed % 5) as usize;
+        let faults = Faults { delay: 5, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, members, 0, faults), |world| {
+            world.run_for(5000);
+            for n in 0..members {
+                let now_us = world.now_us;
+                let id = world.id(n);
+                let member = world.member(n).expect("it runs");
+                // Who is to remove itself leaves.
+                match seed % 2 {
+                    0 => member.leave(now_us),
+                    _ => member.kick(now_us, id),
+                }
+                world.run(n);
+                let ms = world.chance(2) * world.chance(1500);
+                world.run_for(ms);
+            }
+            world.run_for(30_000);
+            for n in 0..members {
+                assert!(world.has_left(n), "server {n} of {members} has left");
+            }
+        });
+    }
+}
+
 /// Members of five that are silent for longer than an operator has said are removed, one after the other,
 /// down to three; who was removed is told when it comes back.
 #[test]
