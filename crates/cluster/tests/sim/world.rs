@@ -222,8 +222,7 @@ impl World {
         for (n, server) in self.servers.iter().enumerate().filter(|(_, it)| is_there(it)) {
             let member = server.member.as_ref().expect("it has just been seen");
             let is_in = servers.contains_key(&server.id);
-            let knows =
-                server.disk.front.remotes.iter().any(|at| servers.values().any(|it| it == at));
+            let knows = server.disk.remotes().iter().any(|at| servers.values().any(|it| it == at));
             if !is_in && !member.is_member() && knows && !self.checks.was_member(server.id) {
                 return Some(format!("{n} has not joined"));
             }
@@ -281,6 +280,11 @@ impl World {
 
     pub fn id(&self, n: usize) -> Uuid {
         self.servers[n].id
+    }
+
+    /// Whether there is a snapshot in a server's file.
+    pub fn has_snapshot(&self, n: usize) -> bool {
+        self.servers[n].disk.front.mark.last.index > 0
     }
 
     pub fn has_left(&self, n: usize) -> bool {

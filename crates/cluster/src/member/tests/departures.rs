@@ -168,7 +168,7 @@ fn gives(bench: &Bench) -> usize {
     bench.logs.iter().filter(|(_, text)| text.starts_with("Transferring leadership")).count()
 }
 
-/// Its successor may be the one whose removal is on its way.
+/// Who is to lead next may be the one whose removal is on its way.
 #[test]
 fn a_leader_that_leaves_removes_first_whom_it_was_asked_to() {
     let mut bench = Bench::leader();
