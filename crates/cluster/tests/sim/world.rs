@@ -1,7 +1,7 @@
 //! Servers, what happens next, and when all is well.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use weir_cluster::{Event, Mark, Member, Position};
@@ -45,6 +45,8 @@ pub struct World {
     due: BTreeMap<u64, (usize, u64, Due)>,
     next: u64,
     pub(super) next_eid: u128,
+    /// Servers that were told to leave, or are to be removed.
+    pub(super) told_to_go: BTreeSet<Uuid>,
     /// A server whose file is not what it was.
     pub(super) forgetful: Option<usize>,
     /// Nothing goes wrong until then.
@@ -86,6 +88,7 @@ impl World {
             due: BTreeMap::new(),
             next: 0,
             next_eid: 1000,
+            told_to_go: BTreeSet::new(),
             forgetful: None,
             careful_until: 0,
             trace: vec![],
