@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use weir_data::Uuid;
-use weir_log::clustered::{DataText, EntryText, Kind, Record};
+use weir_log::clustered::{DataText, EntryText, Kind, Record, joins_at_note};
 use weir_log::record::Synced;
 
 use crate::entry::{Content, Entry};
@@ -53,6 +53,13 @@ fn write(synced: u64, term: u64, kind: Kind<'_>, out: &mut Vec<u8>) {
 /// A remark that people find with `ovsdb-tool show-log`, or that ends the file's use.
 pub(crate) fn write_note(synced: u64, note: &str, out: &mut Vec<u8>) {
     write(synced, 0, Kind::Note(note.to_owned()), out);
+}
+
+/// What goes with a new file of a server that has not joined: where it asks.
+pub(crate) fn write_joins_at(addresses: &[String], out: &mut Vec<u8>) {
+    for address in addresses {
+        write_note(out.len() as u64, &joins_at_note(address), out);
+    }
 }
 
 /// Entries carry the mark: whoever watches the database is told of them by the rules of Weir.

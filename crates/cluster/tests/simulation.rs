@@ -98,6 +98,68 @@ fn servers_join_and_leave() {
     }
 }
 
+/// All members of a cluster are told to go at once: those that are last have nobody to hand anything to.
+#[test]
+fn all_members_leave_at_once() {
+    for seed in seeds(20) {
+        let members = 1 + (seed % 5) as usize;
+        let faults = Faults { delay: 5, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, members, 0, faults), |world| {
+            world.run_for(5000);
+            for n in 0..members {
+                let now_us = world.now_us;
+                let id = world.id(n);
+                let member = world.member(n).expect("it runs");
+                // Who is to remove itself leaves.
+                match seed % 2 {
+                    0 => member.leave(now_us),
+                    _ => member.kick(now_us, id),
+                }
+                world.run(n);
+                let ms = world.chance(2) * world.chance(1500);
+                world.run_for(ms);
+            }
+            world.run_for(30_000);
+            for n in 0..members {
+                assert!(world.has_left(n), "server {n} of {members} has left");
+            }
+        });
+    }
+}
+
+/// The list in the snapshot that a server was sent may name only servers that have gone since.
+#[test]
+fn who_is_stopped_behind_its_snapshot_joins_where_it_was_told_to() {
+    for seed in seeds(20) {
+        let faults = Faults { delay: 5, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, 1, 1, faults), |world| {
+            world.run_for(5000);
+            let now_us = world.now_us;
+            world.member(0).expect("it runs").leave(now_us);
+            world.run(0);
+            world.run_for(10_000);
+            assert!(world.has_left(0) && world.leader() == Some(1));
+            let joiner = world.add_joiner();
+            world.start(joiner);
+            let mut waited_ms = 0;
+            while !world.has_snapshot(joiner) {
+                world.run_for(1);
+                waited_ms += 1;
+                assert!(waited_ms < 5000, "it is sent a snapshot");
+            }
+            world.stop(joiner);
+            world.stop(1);
+            world.start(1);
+            world.run_for(3000);
+            assert_eq!(world.members(), 1);
+            world.start(joiner);
+            world.run_for(5000);
+            assert_eq!(world.members(), 2, "it has joined");
+            world.settle();
+        });
+    }
+}
+
 /// Members of five that are silent for longer than an operator has said are removed, one after the other,
 /// down to three; who was removed is told when it comes back.
 #[test]

@@ -19,6 +19,7 @@ pub use data::{NotSnapshotData, SnapshotReader, rows_of};
 pub use header::{Header, Snapshot, State};
 pub use raft_log::{
     Configuration, DataPlace, ELECTION_TIMER_MS_DEFAULT, FORGOT, LoggedEntry, SnapshotPlace,
+    joins_at, joins_at_note,
 };
 pub use record::{Entry, Kind, Record};
 pub use replay::{Applied, Convert, Finished, KEPT_BYTES_MAX, Loaded, Replayer, Tail};

@@ -2,6 +2,7 @@
 //! file is cut or bent; and files of the reference.
 
 mod holes;
+mod joining;
 mod reference;
 mod sample;
 
@@ -660,16 +661,6 @@ fn the_file_of_a_server_that_was_leaving_can_be_salvaged() {
             let loaded = salvaged(&file, reading).unwrap();
             assert_eq!(content(&loaded.store.unwrap()).len(), 1, "{commit} {reading:?}");
         }
-    }
-}
-
-/// The server was stopped when it had got a snapshot, and was no member yet. The reference gives such a file up.
-#[test]
-fn a_server_that_is_about_to_become_a_member_is_started_again() {
-    let stranger = header(&format!(r#""{S2}":"unix:b""#), &format!("[{SCHEMA},{{}}]"));
-    for reading in READINGS {
-        let loaded = read(&file(&[stranger.as_str()]), reading).unwrap();
-        assert!(loaded.remotes.is_empty() && loaded.latest.servers.len() == 1, "{reading:?}");
     }
 }
 

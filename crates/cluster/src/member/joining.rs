@@ -10,6 +10,7 @@ use super::{ASK_AGAIN_US, Failure, Member, Membership};
 use crate::consensus::Change;
 use crate::effect::Level;
 use crate::entry::Content;
+use crate::file;
 use crate::ids::LinkId;
 use crate::wire::{Frame, Lane};
 
@@ -269,6 +270,14 @@ impl Member {
         }
         if self.remotes.len() > known {
             self.want_peers();
+        }
+    }
+
+    /// What goes with a new file: the servers in its snapshot may have gone when it is opened again, so who joins
+    /// keeps where it was told to ask.
+    pub(super) fn write_joins_at(&self, tail: &mut Vec<u8>) {
+        if self.membership == Membership::Joining {
+            file::write_joins_at(&self.remotes, tail);
         }
     }
 

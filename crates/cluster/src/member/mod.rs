@@ -62,7 +62,7 @@ pub struct Opened {
     pub name: String,
     /// Where this server listens for its peers.
     pub address: String,
-    /// Where members listen, for a server that has not joined yet; else empty.
+    /// Where members may listen, for a server that has not joined yet; else empty.
     pub remotes: Vec<String>,
     /// Which member the server was before it forgot what that had promised, if it joins again.
     pub replaces: Option<Uuid>,
@@ -275,9 +275,11 @@ impl Member {
         }
         let is_member = servers.contains_key(&opened.server);
         let mut remotes = opened.remotes;
-        if !is_member && remotes.is_empty() {
-            // It had got a snapshot when it stopped, and was no member yet.
-            remotes.extend(servers.values().cloned());
+        if !is_member {
+            // It may have got a snapshot when it stopped.
+            let known: Vec<String> =
+                servers.values().filter(|server| !remotes.contains(server)).cloned().collect();
+            remotes.extend(known);
         }
         let node = Node::new(Start {
             id: opened.server,

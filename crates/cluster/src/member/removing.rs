@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use super::{Member, Membership};
+use super::{ASK_AGAIN_US, Member, Membership};
 use crate::consensus::{Change, Odd};
 use crate::effect::{Effect, Level};
 use crate::ids::LinkId;
@@ -44,6 +44,10 @@ struct Removed {
     /// The entry of its removal is this one, or one before it.
     index: u64,
 }
+
+/// A leader that leaves has led for so long before it hands over, in microseconds: others that leave have asked it
+/// by then. Else two that leave could hand leadership to each other for ever.
+const LEAD_US: u64 = 2 * ASK_AGAIN_US;
 
 /// Removed servers that a member remembers, so that they are told when it leads.
 const GONE_MAX: usize = 1000;
@@ -100,16 +104,22 @@ impl Member {
     /// Begins to leave the cluster (`cluster/leave`).
     pub fn leave(&mut self, now_us: u64) {
         self.now_us = now_us;
-        self.membership = Membership::Leaving;
-        self.ask_again_us = now_us;
-        if self.servers.len() == 1 && self.servers.contains_key(&self.id()) {
-            self.left();
-        }
+        self.begin_to_leave();
         self.pump();
     }
 
-    /// Asks the leader to remove a member (`cluster/kick`).
+    fn begin_to_leave(&mut self) {
+        if self.is_member() {
+            self.membership = Membership::Leaving;
+            self.ask_again_us = self.now_us;
+        }
+    }
+
+    /// Asks the leader to remove a member (`cluster/kick`). Who is to remove itself leaves.
     pub fn kick(&mut self, now_us: u64, server: Uuid) {
+        if server == self.id() {
+            return self.leave(now_us);
+        }
         self.now_us = now_us;
         if self.node.is_leader() {
             self.removals.going.entry(server).or_default();
@@ -139,18 +149,39 @@ impl Member {
         self.log(Level::Info, text);
     }
 
-    /// The leader hands leadership over before it goes; others ask it. Who is a member no more does not hear
-    /// who leads, nor does who is lost: they ask everybody.
+    /// Who is alone goes. The leader hands leadership over before it goes, and before that removes others that
+    /// leave; others ask it. Who is a member no more does not hear who leads, nor does who is lost: they
+    /// ask everybody.
     pub(super) fn ask_to_leave(&mut self) {
         let frame = Frame::Remove { server: self.id() };
-        if self.node.is_leader() {
-            self.give_lead_away();
+        if self.is_alone() {
+            if !self.is_waited_for() {
+                self.left();
+            }
+        } else if self.node.is_leader() {
+            if self.removals.going.is_empty() && self.has_led_for(LEAD_US) {
+                self.give_lead_away();
+            }
         } else if self.is_lost() {
             self.peers.tell_all(Lane::Control, &frame);
             self.ask_all_for_votes();
         } else if let Some(leader) = self.node.leader() {
             self.peers.send(leader, Lane::Control, &frame);
         }
+    }
+
+    fn has_led_for(&self, us: u64) -> bool {
+        self.elections.won_us.is_some_and(|won_us| self.now_us >= won_us + us)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.servers.len() == 1 && self.servers.contains_key(&self.id())
+    }
+
+    /// Whether servers that were removed are still connected: the last member is the only one that can tell
+    /// them that they may go.
+    fn is_waited_for(&self) -> bool {
+        self.removals.gone.known.iter().any(|removed| self.peers.is_connected(removed.id))
     }
 
     pub(super) fn ask_to_remove(&mut self) {
@@ -294,11 +325,10 @@ impl Member {
         }
         let Some(server) = self.removals.going.keys().next().copied() else { return false };
         if server == self.id() {
-            // Who leads goes last: the next leader is asked again.
-            self.give_lead_away();
+            // It asks the next leader, as often as that takes.
             self.removals.going.remove(&server);
-            self.removals.asked.insert(server);
-            return false;
+            self.begin_to_leave();
+            return true;
         }
         let mut servers = (*self.servers).clone();
         if servers.remove(&server).is_none() {
@@ -332,6 +362,9 @@ impl Member {
         }
         if !self.node.is_leader() {
             self.forget_removals();
+        }
+        if self.membership == Membership::Leaving {
+            self.ask_again_us = self.now_us;
         }
         let own = self.id();
         if before.contains_key(&own) && !self.servers.contains_key(&own) {

@@ -427,6 +427,7 @@ impl Member {
         let vote = vote.unwrap_or((self.node.term(), self.node.vote()));
         let mut tail = Vec::new();
         file::write_step(None, Some(vote), &[], None, &mut tail);
+        self.write_joins_at(&mut tail);
         let effect = self.steps.install(number, last, tail);
         self.steps.wait(acknowledgements);
         self.snapshots.is_installing = true;
@@ -500,6 +501,7 @@ impl Member {
         let mut tail = Vec::new();
         let vote = (self.node.term(), self.node.vote());
         let texts = file::write_step(None, Some(vote), &entries, commit, &mut tail);
+        self.write_joins_at(&mut tail);
         let effect = self.steps.finish(tail, texts);
         self.snapshots.finishing = Some((mark, len));
         self.cut_outgoing();

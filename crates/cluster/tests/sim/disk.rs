@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::{Content, Entry, Held, Logged, Mark, Opened, Place, Position};
 use weir_data::Uuid;
-use weir_log::clustered::{Kind, Record};
+use weir_log::clustered::{Kind, Record, joins_at};
 use weir_log::record::{Hole, Magic, Reader, Search};
 
 use super::rng::Rng;
@@ -232,6 +232,17 @@ impl Disk {
         self.records.get(range).map(<[u8]>::to_vec).ok_or("Unexpected end of file".into())
     }
 
+    /// Where members listen, for a server that has not joined.
+    pub fn remotes(&self) -> Vec<String> {
+        let mut remotes = self.front.remotes.clone();
+        self.notes(|record| {
+            if let Kind::Note(note) = &record.kind {
+                remotes.extend(joins_at(note).map(str::to_owned));
+            }
+        });
+        remotes
+    }
+
     fn notes(&self, mut each: impl FnMut(&Record<'_>)) {
         let mut reader = Reader::new();
         reader.feed(&self.records);
@@ -292,7 +303,7 @@ impl Disk {
                 }
             });
             known.remove(&server);
-            let remotes = known.into_values().chain(self.front.remotes.iter().cloned());
+            let remotes = known.into_values().chain(self.remotes());
             return (opened.anew(again, remotes.collect()), vec![]);
         }
         let mut reader = Reader::new();
@@ -315,6 +326,13 @@ impl Disk {
             if let (Some(eid), true) = (content.eid(), logged.at.index < opened.commit) {
                 logged.held = Held::InFile { eid };
             }
+        }
+        let servers = committed.iter().rev().find_map(|entry| match &entry.content {
+            Content::Servers(servers) => Some(servers.contains_key(&server)),
+            _ => None,
+        });
+        if !servers.unwrap_or_else(|| opened.snapshot_servers.contains_key(&server)) {
+            opened.remotes = self.remotes();
         }
         (opened, committed)
     }

@@ -138,20 +138,26 @@ impl World {
             self.tell(format!("server {n} wants to join"));
             self.start(n);
         }
-        if happens(&mut self.rng, f.leave) && self.may_shrink() {
-            let n = self.some_server();
-            let now_us = self.clock(n);
+        if happens(&mut self.rng, f.leave)
+            && let n = self.some_server()
+            && self.may_go(n)
+        {
+            let (now_us, id) = (self.clock(n), self.servers[n].id);
             if let Some(member) = self.awake(n).filter(|member| member.is_member()) {
                 member.leave(now_us);
+                self.told_to_go.insert(id);
                 self.tell(format!("{n} is to leave"));
                 self.run(n);
             }
         }
-        if happens(&mut self.rng, f.kick) && self.may_shrink() {
-            let (n, whom) = (self.some_server(), self.some_server());
+        if happens(&mut self.rng, f.kick)
+            && let (n, whom) = (self.some_server(), self.some_server())
+            && self.may_go(whom)
+        {
             let (now_us, id) = (self.clock(n), self.servers[whom].id);
             if let Some(member) = self.awake(n).filter(|it| it.servers().contains_key(&id)) {
                 member.kick(now_us, id);
+                self.told_to_go.insert(id);
                 self.tell(format!("{whom} is to go, says {n}"));
                 self.run(n);
             }
@@ -177,12 +183,16 @@ impl World {
         }
     }
 
-    /// One server may go at a time, so that three stay.
-    fn may_shrink(&self) -> bool {
+    /// Whether a server may go: three stay, without those that have been told to go.
+    fn may_go(&self, n: usize) -> bool {
         let servers = self.checks.last_servers();
+        if self.told_to_go.contains(&self.servers[n].id) {
+            return true;
+        }
+        let staying = servers.keys().filter(|id| !self.told_to_go.contains(*id)).count();
         let known = self.servers.iter().filter(|server| !server.has_left);
         let is_up = known.filter(|server| servers.contains_key(&server.id)).count();
-        servers.len() > 3 && is_up == servers.len()
+        staying > 3 && is_up == servers.len()
     }
 
     fn some_server(&mut self) -> usize {

@@ -91,6 +91,7 @@ impl World {
     /// Whether all others can know: one at a time, of three members at least.
     fn may_forget(&self, n: usize) -> bool {
         let members = self.checks.last_servers();
+        let staying = members.keys().filter(|id| !self.told_to_go.contains(*id)).count();
         let is_well = |server: &super::shell::Server| {
             server.member.is_some() && server.paused_until <= self.now_us
         };
@@ -98,7 +99,7 @@ impl World {
         let mut others = others.filter(|(other, server)| *other != n && !server.has_left);
         let is_member = members.contains_key(&self.servers[n].id);
         is_member
-            && members.len() > 2
+            && staying > 2
             && self.forgetful.is_none()
             && others.all(|(_, server)| is_well(server))
     }

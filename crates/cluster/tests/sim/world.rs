@@ -1,7 +1,7 @@
 //! Servers, what happens next, and when all is well.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use weir_cluster::{Event, Mark, Member, Position};
@@ -45,6 +45,8 @@ pub struct World {
     due: BTreeMap<u64, (usize, u64, Due)>,
     next: u64,
     pub(super) next_eid: u128,
+    /// Servers that were told to leave, or are to be removed.
+    pub(super) told_to_go: BTreeSet<Uuid>,
     /// A server whose file is not what it was.
     pub(super) forgetful: Option<usize>,
     /// Nothing goes wrong until then.
@@ -86,6 +88,7 @@ impl World {
             due: BTreeMap::new(),
             next: 0,
             next_eid: 1000,
+            told_to_go: BTreeSet::new(),
             forgetful: None,
             careful_until: 0,
             trace: vec![],
@@ -222,8 +225,7 @@ impl World {
         for (n, server) in self.servers.iter().enumerate().filter(|(_, it)| is_there(it)) {
             let member = server.member.as_ref().expect("it has just been seen");
             let is_in = servers.contains_key(&server.id);
-            let knows =
-                server.disk.front.remotes.iter().any(|at| servers.values().any(|it| it == at));
+            let knows = server.disk.remotes().iter().any(|at| servers.values().any(|it| it == at));
             if !is_in && !member.is_member() && knows && !self.checks.was_member(server.id) {
                 return Some(format!("{n} has not joined"));
             }
@@ -281,6 +283,11 @@ impl World {
 
     pub fn id(&self, n: usize) -> Uuid {
         self.servers[n].id
+    }
+
+    /// Whether there is a snapshot in a server's file.
+    pub fn has_snapshot(&self, n: usize) -> bool {
+        self.servers[n].disk.front.mark.last.index > 0
     }
 
     pub fn has_left(&self, n: usize) -> bool {

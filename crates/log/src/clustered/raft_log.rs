@@ -2,7 +2,7 @@
 
 use weir_data::Uuid;
 
-use super::{Kind, Record, Servers};
+use super::{Kind, Record, Servers, check_address};
 
 /// The election timer where a file has none, in milliseconds.
 pub const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
@@ -10,6 +10,20 @@ pub const ELECTION_TIMER_MS_DEFAULT: u64 = 1000;
 /// What a server notes in its file, before it notes `left`, that has heard of others what it had
 /// promised and does not have.
 pub const FORGOT: &str = "forgot";
+
+/// What a server notes in its file, with an address behind it, that has got a snapshot and has not joined: the
+/// header has no room for where it was told to ask. The reference reads over it.
+const JOINS_AT: &str = "joins at ";
+
+/// The note of a server that has not joined and asks at this address.
+pub fn joins_at_note(address: &str) -> String {
+    format!("{JOINS_AT}{address}")
+}
+
+/// The address in a note, if it is one of [`joins_at_note`].
+pub fn joins_at(note: &str) -> Option<&str> {
+    note.strip_prefix(JOINS_AT).filter(|address| check_address(address).is_ok())
+}
 
 /// An entry of a log that was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +88,8 @@ pub(super) struct RaftLog {
     pub(super) commit_index: u64,
     /// The server has noted [`FORGOT`].
     pub(super) has_forgotten: bool,
+    /// Where the server has noted that it joins.
+    pub(super) joins_at: Vec<String>,
 }
 
 /// What a record did to the log.
@@ -100,6 +116,7 @@ impl RaftLog {
             leader: None,
             commit_index: index,
             has_forgotten: false,
+            joins_at: Vec::new(),
         }
     }
 
@@ -169,7 +186,10 @@ impl RaftLog {
                 "{at} indicates server has left the cluster; it cannot be added back (use \
                  \"ovsdb-tool join-cluster\" to add a new server)"
             )),
-            Kind::Note(_) => Ok(Effect::None),
+            Kind::Note(note) => {
+                self.joins_at.extend(joins_at(&note).map(str::to_owned));
+                Ok(Effect::None)
+            }
             Kind::Leader(leader) => {
                 if term == self.term {
                     self.leader = Some(leader);

@@ -555,7 +555,8 @@ impl Replayer {
         let Some(file) = self.file else {
             return Err(LoadError(format!("ovsdb error: {}: unexpected end of file", self.path)));
         };
-        let File { server_id, local_address, name, cluster_id, remotes, snapshot, log, .. } = file;
+        let File { server_id, local_address, name, cluster_id, mut remotes, snapshot, log, .. } =
+            file;
         let committed = log.configuration(log.commit_index);
         let latest = log.configuration(u64::MAX);
         // A change of the servers that is not committed may never be; and one that has never been a
@@ -564,6 +565,9 @@ impl Replayer {
         let is_member = committed.servers.contains_key(&server_id);
         if remotes.is_empty() && was_member && !is_member && !self.salvages {
             return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
+        }
+        if !was_member {
+            remotes.extend(log.joins_at.iter().cloned());
         }
         Ok(Loaded {
             server_id,

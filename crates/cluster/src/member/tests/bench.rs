@@ -59,6 +59,8 @@ pub(super) struct Bench {
     /// Bytes of a snapshot's data that have come, and whether nobody says when they are written.
     beside: u64,
     pub(super) is_beside_slow: bool,
+    /// The records behind the snapshot or the copy that took the file's place last.
+    pub(super) tail_last: String,
     /// A snapshot is there that may take the file's place: an attempt takes it, whatever comes of that.
     has_copy: bool,
     pub(super) committed: Vec<Entry>,
@@ -94,6 +96,7 @@ impl Bench {
             is_disk_slow: false,
             beside: 0,
             is_beside_slow: false,
+            tail_last: String::new(),
             has_copy: false,
             committed: vec![],
             logs: vec![],
@@ -263,11 +266,15 @@ impl Bench {
                 }
                 self.step(step, is_bad);
             }
-            Effect::InstallSnapshot { step, .. } => {
+            Effect::InstallSnapshot { step, tail, .. } => {
+                self.tail_last = String::from_utf8_lossy(&tail).into_owned();
                 let has_copy = std::mem::take(&mut self.has_copy);
                 self.step(step, self.is_disk_bad || !has_copy);
             }
-            Effect::FinishCopy { step, .. } => self.step(step, self.is_disk_bad),
+            Effect::FinishCopy { step, tail } => {
+                self.tail_last = String::from_utf8_lossy(&tail).into_owned();
+                self.step(step, self.is_disk_bad);
+            }
             Effect::Connect { link, address } => {
                 if let Some((held, by @ None)) = &mut self.held
                     && *held == address

@@ -61,6 +61,141 @@ fn a_removed_member_goes_when_the_leader_has_that_on_its_disk() {
     assert_eq!(told(&bench, link3, server(3)), 1);
 }
 
+/// How often a server asked on a connection to be removed.
+fn asked(bench: &Bench, link: LinkId, server: Uuid) -> usize {
+    let mut said = vec![];
+    Frame::Remove { server }.write(&mut said);
+    let has = |bytes: &[u8]| bytes.windows(said.len()).any(|part| part == said);
+    bench.sent.iter().filter(|(to, bytes)| *to == link && has(bytes)).count()
+}
+
+/// Time passes in which these members answer.
+fn well_for(bench: &mut Bench, links: &[LinkId], ms: u64) {
+    for _ in 0..ms / 100 {
+        bench.pass(100);
+        links.iter().for_each(|link| bench.say(*link, heartbeat_answer()));
+    }
+}
+
+/// Another member has been elected, and says so.
+fn led_by_2(bench: &mut Bench, link2: LinkId) {
+    bench.say(link2, Step { kind: HEARTBEAT, term: 4, commit: 5, ..Step::default() });
+    assert_eq!(bench.member.leader(), Some(server(2)));
+}
+
+/// Nobody else is asked to remove the leader.
+#[test]
+fn a_leader_that_is_told_to_remove_itself_asks_the_next_one() {
+    let mut bench = Bench::leader();
+    let link2 = bench.greet(server(2), Lane::Control);
+    well_for(&mut bench, &[link2], 3000);
+    bench.member.kick(bench.now_us, server(1));
+    bench.pass(50);
+    led_by_2(&mut bench, link2);
+    bench.pass(1000);
+    assert_eq!(asked(&bench, link2, server(1)), 1, "{:?}", bench.logs);
+}
+
+#[test]
+fn a_leader_that_another_member_wants_to_be_removed_asks_the_next_one() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    well_for(&mut bench, &[link2], 3000);
+    bench.frame(link3, &Frame::Remove { server: server(1) });
+    bench.pass(50);
+    led_by_2(&mut bench, link2);
+    bench.pass(1000);
+    assert_eq!(asked(&bench, link2, server(1)), 1, "{:?}", bench.logs);
+}
+
+/// The only member of its cluster.
+fn alone() -> Bench {
+    let one: Servers = [(server(1), address(1))].into();
+    Bench::open(Opened { snapshot_servers: one, ..Bench::file() })
+}
+
+#[test]
+fn who_is_alone_and_told_to_remove_itself_goes() {
+    let mut bench = alone();
+    bench.member.kick(bench.now_us, server(1));
+    bench.run();
+    assert!(bench.has_left);
+}
+
+/// A leader that leaves, and so do servers 2 and 3, which it has removed.
+fn last_of_three() -> (Bench, [LinkId; 2]) {
+    let mut bench = Bench::leader();
+    let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    bench.member.leave(bench.now_us);
+    for (link, n) in links.into_iter().zip(2..) {
+        bench.frame(link, &Frame::Remove { server: server(n) });
+        let index = bench.member.last_position().index;
+        let reply =
+            || Step { kind: APPEND_REPLY, term: 3, index, commit: index, ..Step::default() };
+        links.into_iter().for_each(|link| bench.say(link, reply()));
+    }
+    assert_eq!(bench.member.servers.keys().collect::<Vec<_>>(), [&server(1)], "{:?}", bench.logs);
+    (bench, links)
+}
+
+#[test]
+fn who_was_to_leave_with_all_others_and_is_the_last_goes_by_itself() {
+    let (mut bench, [link2, link3]) = last_of_three();
+    assert!(told(&bench, link2, server(2)) > 0 && told(&bench, link3, server(3)) > 0);
+    for link in [link2, link3] {
+        bench.handle(crate::Event::Lost { link, error: None });
+    }
+    bench.pass(2000);
+    assert!(bench.has_left);
+}
+
+/// Nobody else could tell them.
+#[test]
+fn the_last_one_goes_when_the_others_have_been_told_that_they_may() {
+    let (mut bench, [_, link3]) = last_of_three();
+    bench.pass(3000);
+    assert!(!bench.has_left, "they are still there");
+    let before = told(&bench, link3, server(3));
+    bench.frame(link3, &Frame::Remove { server: server(3) });
+    assert_eq!(told(&bench, link3, server(3)), before + 1);
+    // Who is never heard of again keeps nobody.
+    bench.pass(120_000);
+    assert!(bench.has_left);
+}
+
+/// How often a leader has handed leadership over.
+fn gives(bench: &Bench) -> usize {
+    bench.logs.iter().filter(|(_, text)| text.starts_with("Transferring leadership")).count()
+}
+
+/// Who is to lead next may be the one whose removal is on its way.
+#[test]
+fn a_leader_that_leaves_removes_first_whom_it_was_asked_to() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    well_for(&mut bench, &[link2, link3], 3000);
+    bench.frame(link2, &Frame::Remove { server: server(2) });
+    bench.member.leave(bench.now_us);
+    bench.run();
+    assert_eq!(gives(&bench), 0);
+    let index = bench.member.last_position().index;
+    bench.say(link3, Step { kind: APPEND_REPLY, term: 3, index, ..Step::default() });
+    assert!(!bench.member.servers.contains_key(&server(2)));
+    assert_eq!(gives(&bench), 1, "{:?}", bench.logs);
+}
+
+/// Who has given it the lead may leave as well, and has not asked yet.
+#[test]
+fn a_leader_that_leaves_waits_a_moment_for_others_that_do() {
+    let mut bench = Bench::leader();
+    let link2 = bench.greet(server(2), Lane::Control);
+    bench.member.leave(bench.now_us);
+    well_for(&mut bench, &[link2], 1500);
+    assert_eq!(gives(&bench), 0);
+    well_for(&mut bench, &[link2], 2000);
+    assert!(gives(&bench) > 0);
+}
+
 /// Server 2 takes the member out of its own list, in front of its eyes. The place of that.
 fn removed_by_2(bench: &mut Bench) -> Position {
     let mut servers = (*bench.member.servers).clone();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{Bench, HEARTBEAT, server, three};
+use super::bench::{Bench, CLUSTER, HEARTBEAT, address, server, three};
 use crate::consensus::VOTE_REQUEST;
-use crate::wire::{Begin, Frame, Lane, Step};
+use crate::wire::{Begin, Frame, Hello, Lane, Step};
 use crate::{Event, LinkId, Position, Proposal};
 
 /// A leader whose file alone has the text of an entry, and server 3 lacks that.
@@ -169,7 +169,43 @@ fn a_vote_behind_a_snapshot_that_could_not_take_the_place_of_the_file_is_kept() 
     assert!(!bench.member.is_writing());
 }
 
+/// The servers in the snapshot may have gone when the file is opened again, and the leader may not know any more
+/// who was about to join.
+#[test]
+fn a_server_that_joins_has_in_its_file_where_it_was_told_to_ask() {
+    let note = |n| format!("\"note\":\"joins at {}\"", address(n));
+    let mut bench = Bench::joiner();
+    let link = bench.greet_from_address(4);
+    let servers = Arc::new([(server(9), address(9))].into());
+    let (last, eid) = (Position { term: 3, index: 10 }, Uuid::from_u128(1));
+    let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len: 4 };
+    bench.frame(link, &Frame::Begin(begin));
+    bench.frame(link, &Frame::Piece { last, offset: 0, bytes: b"{}{}".to_vec() });
+    assert_eq!(bench.member.applied(), last.index);
+    // Whom an operator has named, and who has sent the snapshot.
+    let tail = bench.tail_last.clone();
+    assert!(tail.contains(&note(2)) && tail.contains(&note(4)), "{tail}");
+    bench.tail_last.clear();
+    let mark = bench.member.begin_copy();
+    bench.handle(Event::CopyWritten { mark, len: 100 });
+    let tail = bench.tail_last.clone();
+    assert!(tail.contains(&note(2)) && tail.contains(&note(4)), "{tail}");
+
+    let mut member = Bench::follower();
+    send(&mut member, last);
+    assert!(!member.tail_last.is_empty() && !member.tail_last.contains("note"));
+}
+
 impl Bench {
+    /// A server connects that says where it listens.
+    fn greet_from_address(&mut self, n: u128) -> LinkId {
+        let link = self.accept();
+        let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(n));
+        let (lane, address) = (Some(Lane::Log), Some(address(n)));
+        self.hello(link, &Hello { cluster, to, from, address, lane, promised: None });
+        link
+    }
+
     /// What was said on a connection of how much of a snapshot is here, since this was asked last.
     fn haves(&mut self, link: LinkId, last: Position) -> Vec<u64> {
         let sent = std::mem::take(&mut self.sent);

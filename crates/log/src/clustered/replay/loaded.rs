@@ -15,7 +15,7 @@ pub struct Loaded {
     pub name: String,
     /// The cluster's id, once the server knows it.
     pub cluster_id: Option<Uuid>,
-    /// Whom to ask, if the server has not joined; else empty.
+    /// Whom to ask, if the server has not joined, as the header or notes say; else empty.
     pub remotes: Vec<String>,
     /// What the log starts from; none if it starts from nothing.
     pub snapshot: Option<SnapshotPlace>,

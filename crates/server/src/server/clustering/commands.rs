@@ -52,6 +52,10 @@ impl Server {
                 }
             }
             "kick" => match find_server(member, argument(1)) {
+                Some(server) if server == member.id() => {
+                    member.leave(now_us);
+                    Ok(String::new())
+                }
                 Some(server) => {
                     let leads = member.leader() == Some(member.id());
                     member.kick(now_us, server);
