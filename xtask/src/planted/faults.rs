@@ -451,9 +451,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             },
             Place {
                 file: "crates/server/src/server/requests.rs",
-                good: "let follows = has_others && self.sessions.has_forwarded(id, origin.db);",
-                bad: "let follows =
-                        has_others && !PLANTED && self.sessions.has_forwarded(id, origin.db);",
+                good: "let follows = self.has_others() && self.sessions",
+                bad: "let follows = self.has_others() && !PLANTED && self.sessions",
             },
         ],
         test: SERVERS,
