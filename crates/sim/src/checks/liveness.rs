@@ -71,12 +71,12 @@ impl Liveness {
         tries: usize,
     ) -> Verdict {
         let Some(calm_us) = self.calm_us else { return Ok(()) };
-        let most_us = TIMERS_MAX * self.timer_us;
+        let most_us = TIMERS_MAX * self.timer_us + tries as u64 * TRY_US;
         if !self.has_written && now_us > calm_us + most_us {
             return Err(format!("nothing was written for {TIMERS_MAX} election timers"));
         }
         match asked_us.map(|asked_us| asked_us.max(calm_us)) {
-            Some(since_us) if now_us > since_us + most_us + tries as u64 * TRY_US => {
+            Some(since_us) if now_us > since_us + most_us => {
                 Err(format!("{who} was not answered for {TIMERS_MAX} election timers"))
             }
             _ => Ok(()),
