@@ -270,7 +270,7 @@ fn what_waits_at_the_source_is_not_made_once_its_client_has_the_lock_no_longer()
     }
 }
 
-/// As with any server: the locks count that are owned when the rows have come.
+/// A transaction that waited runs under the locks that its client owns when the rows have come.
 #[test]
 fn what_was_taken_back_from_the_source_is_made_if_its_client_has_the_lock_again() {
     let (mut chain, first, second) = with_write_that_waits(false, true);

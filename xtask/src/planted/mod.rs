@@ -91,15 +91,15 @@ fn find(programs: &[Program], fault: &Fault) -> Result<Result<String, String>> {
     let Some(first) = first_finding(programs, fault, 1..=SEEDS)? else {
         return Ok(Err(format!("NOT FOUND in {SEEDS} seeds, {}", took())));
     };
-    let said = format!("seed {}: {}", first.seed, first.why);
+    let first_seed = first.seed;
+    let said = format!("seed {first_seed}: {}", first.why);
     let by = fault.found_by;
     let kind = if fault.alone { "only " } else { "" };
     let mut next = Some(first);
     while let Some(finding) = next {
         let Finding { seed, why } = &finding;
         if is_meant(programs, fault, &finding)? {
-            let is_first = said == format!("seed {seed}: {why}");
-            let how = if is_first { String::new() } else { format!(": {why}") };
+            let how = if *seed == first_seed { String::new() } else { format!(": {why}") };
             return Ok(Ok(format!("{said}; {kind}{by} in seed {seed}{how}; {}", took())));
         }
         next = first_finding(programs, fault, seed + 1..=SEEDS)?;

@@ -135,11 +135,11 @@ impl Backups {
         if self.by_db.contains_key(&id) { Model::ActiveBackup } else { Model::Standalone }
     }
 
-    /// How a database that is in no cluster is served, as a configuration says it.
+    /// What a configuration says of a database, but for how it is served.
     pub(crate) fn config(&self, id: DbId, db: &Db) -> DbConfig {
         let backup = self.by_db.get(&id);
         DbConfig {
-            model: Some(self.model(id)),
+            model: None,
             source: backup.and_then(|backup| backup.source.clone()),
             backup: db.is_backup(),
             exclude: backup.and_then(|backup| backup.exclude.clone()),

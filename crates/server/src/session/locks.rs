@@ -66,8 +66,6 @@ pub(super) struct Locks {
     turns: u64,
     /// Turns that ended when their owners gave the locks up: whose, of which lock, which turn.
     ended: VecDeque<(SessionId, String, u64)>,
-    /// Turns that have begun or ended so far.
-    changes: u64,
     /// What the locks of all sessions occupy.
     pub(super) bytes: usize,
 }
@@ -92,7 +90,7 @@ impl Locks {
 
     /// Another turn of a lock begins.
     fn begin_turn(&mut self, name: &str) {
-        (self.turns, self.changes) = (self.turns + 1, self.changes + 1);
+        self.turns += 1;
         let Some(queue) = self.queues.get_mut(name) else { return };
         (queue.turn, queue.is_lost) = (self.turns, false);
         let owner = queue.sessions.front().map(|(session, _)| *session);
@@ -140,7 +138,7 @@ impl Locks {
                     }
                 }
                 self.queues.remove(name);
-                self.changes += 1;
+                self.turns += 1;
             }
             Some(_) if at == 0 => self.begin_turn(name),
             Some(_) if *is_lost => return None,
@@ -173,7 +171,7 @@ impl Sessions {
 
     /// How often a turn of any lock has begun or ended: while that stays the same, so does who owns which.
     pub(crate) fn lock_changes(&self) -> u64 {
-        self.locks.changes
+        self.locks.turns
     }
 
     /// Who gave up a lock that nobody has owned since.

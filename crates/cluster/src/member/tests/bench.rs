@@ -6,10 +6,11 @@ use std::sync::Arc;
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use crate::consensus::APPEND;
+use crate::consensus::{APPEND, HEARTBEAT_ANSWER};
 use crate::wire::{Frame, Hello, Lane, Step};
 use crate::{
     Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Place, Position,
+    Proposal,
 };
 
 /// The cluster of all tests.
@@ -19,6 +20,10 @@ pub(super) const PRE_VOTE_REPLY: u8 = 11;
 pub(super) const VOTE_REPLY: u8 = 4;
 pub(super) const APPEND_REPLY: u8 = 2;
 pub(super) const HEARTBEAT: u8 = 5;
+
+pub(super) fn heartbeat_answer() -> Step {
+    Step { kind: HEARTBEAT_ANSWER, term: 3, commit: 5, ..Step::default() }
+}
 
 pub(super) fn server(n: u128) -> Uuid {
     Uuid::from_u128(n << 112)
@@ -366,6 +371,22 @@ impl Bench {
         let mut bytes = vec![];
         hello.write(&mut bytes);
         self.handle(Event::Received { link, bytes });
+    }
+
+    /// The leader proposes an entry of this id.
+    pub(super) fn propose(&mut self, n: u128) -> Position {
+        let proposal = Proposal { eid: Uuid::from_u128(n), text: (*b"[null,{}]").into() };
+        let at = self.member.propose(self.now_us, vec![proposal]).expect("it leads");
+        self.run();
+        at
+    }
+
+    /// Time passes in which these members answer a leader of term 3.
+    pub(super) fn well_for(&mut self, links: &[LinkId], ms: u64) {
+        for _ in 0..ms / 100 {
+            self.pass(100);
+            links.iter().for_each(|link| self.say(*link, heartbeat_answer()));
+        }
     }
 
     /// A peer has all entries up to this one.

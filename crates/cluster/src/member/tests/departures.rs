@@ -4,8 +4,8 @@
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, server};
-use crate::consensus::{APPEND, HEARTBEAT, HEARTBEAT_ANSWER, VOTE_REQUEST};
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, heartbeat_answer, server};
+use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
 use crate::entry::{Content, Entry};
 use crate::ids::{LinkId, Position};
 use crate::member::{Failure, Opened, Role};
@@ -69,14 +69,6 @@ fn asked(bench: &Bench, link: LinkId, server: Uuid) -> usize {
     bench.sent.iter().filter(|(to, bytes)| *to == link && has(bytes)).count()
 }
 
-/// Time passes in which these members answer.
-fn well_for(bench: &mut Bench, links: &[LinkId], ms: u64) {
-    for _ in 0..ms / 100 {
-        bench.pass(100);
-        links.iter().for_each(|link| bench.say(*link, heartbeat_answer()));
-    }
-}
-
 /// Another member has been elected, and says so.
 fn led_by_2(bench: &mut Bench, link2: LinkId) {
     bench.say(link2, Step { kind: HEARTBEAT, term: 4, commit: 5, ..Step::default() });
@@ -88,7 +80,7 @@ fn led_by_2(bench: &mut Bench, link2: LinkId) {
 fn a_leader_that_is_told_to_remove_itself_asks_the_next_one() {
     let mut bench = Bench::leader();
     let link2 = bench.greet(server(2), Lane::Control);
-    well_for(&mut bench, &[link2], 3000);
+    bench.well_for(&[link2], 3000);
     bench.member.kick(bench.now_us, server(1));
     bench.pass(50);
     led_by_2(&mut bench, link2);
@@ -100,7 +92,7 @@ fn a_leader_that_is_told_to_remove_itself_asks_the_next_one() {
 fn a_leader_that_another_member_wants_to_be_removed_asks_the_next_one() {
     let mut bench = Bench::leader();
     let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    well_for(&mut bench, &[link2], 3000);
+    bench.well_for(&[link2], 3000);
     bench.frame(link3, &Frame::Remove { server: server(1) });
     bench.pass(50);
     led_by_2(&mut bench, link2);
@@ -173,7 +165,7 @@ fn gives(bench: &Bench) -> usize {
 fn a_leader_that_leaves_removes_first_whom_it_was_asked_to() {
     let mut bench = Bench::leader();
     let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    well_for(&mut bench, &[link2, link3], 3000);
+    bench.well_for(&[link2, link3], 3000);
     bench.frame(link2, &Frame::Remove { server: server(2) });
     bench.member.leave(bench.now_us);
     bench.run();
@@ -190,9 +182,9 @@ fn a_leader_that_leaves_waits_a_moment_for_others_that_do() {
     let mut bench = Bench::leader();
     let link2 = bench.greet(server(2), Lane::Control);
     bench.member.leave(bench.now_us);
-    well_for(&mut bench, &[link2], 1500);
+    bench.well_for(&[link2], 1500);
     assert_eq!(gives(&bench), 0);
-    well_for(&mut bench, &[link2], 2000);
+    bench.well_for(&[link2], 2000);
     assert!(gives(&bench) > 0);
 }
 
@@ -396,10 +388,6 @@ fn with_a_twin_of_3() -> (Bench, [LinkId; 3]) {
 /// What the process asks that has a copy of the file of server 3.
 fn join_for_3() -> Frame {
     Frame::Join { address: address(3), replaces: Some(server(3)) }
-}
-
-fn heartbeat_answer() -> Step {
-    Step { kind: HEARTBEAT_ANSWER, term: 3, commit: 5, ..Step::default() }
 }
 
 /// Somebody has started another process with a copy of the file of server 3, which runs.

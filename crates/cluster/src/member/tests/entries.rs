@@ -3,9 +3,9 @@
 use weir_data::Uuid;
 
 use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server};
-use crate::consensus::{APPEND, HEARTBEAT_ANSWER, VOTE_REQUEST};
+use crate::consensus::{APPEND, VOTE_REQUEST};
 use crate::wire::{Decoder, Frame, Lane, Said, Step};
-use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Proposal, Role};
+use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Role};
 
 /// The entries that were sent on a connection.
 fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
@@ -19,13 +19,6 @@ fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
     steps.flatten().collect()
 }
 
-fn propose(bench: &mut Bench, n: u128) -> Position {
-    let proposal = Proposal { eid: Uuid::from_u128(n), text: (*b"[null,{}]").into() };
-    let at = bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
-    bench.run();
-    at
-}
-
 /// An entry that a compaction takes out of the log is not sent as one that says nothing: its receiver could not tell.
 #[test]
 fn an_entry_that_a_copy_of_the_file_has_is_sent_as_it_is_or_not_at_all() {
@@ -35,12 +28,12 @@ fn an_entry_that_a_copy_of_the_file_has_is_sent_as_it_is_or_not_at_all() {
     let [three, log_of_three] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
     let seven = bench.member.last_position();
     bench.acknowledge(three, seven);
-    let eight = propose(&mut bench, 8);
+    let eight = bench.propose(8);
     bench.acknowledge(two, eight);
     assert_eq!(bench.member.applied(), eight.index);
     // The leader's own disk is what the next one lacks to be committed.
     bench.is_disk_bad = true;
-    let nine = propose(&mut bench, 9);
+    let nine = bench.propose(9);
     bench.acknowledge(two, nine);
     bench.handle(Event::Lost { link: three, error: None });
     // The file is written anew, which is how its disk gets well again.
@@ -74,14 +67,10 @@ fn a_join_that_ends_while_texts_leave_memory_does_not_end_the_leader() {
     links.iter().for_each(|link| bench.acknowledge(*link, seven));
     let joiner = bench.greet(server(6), Lane::Control);
     bench.frame(joiner, &Frame::Join { address: address(6), replaces: None });
-    let heartbeat = Step { kind: HEARTBEAT_ANSWER, term: 3, ..Step::default() };
-    for _ in 0..299 {
-        bench.pass(100);
-        links.iter().for_each(|link| bench.say(*link, heartbeat.clone()));
-    }
+    bench.well_for(&links, 29_900);
     assert_eq!(bench.member.role(), Role::Leader);
     bench.is_disk_slow = true;
-    let eight = propose(&mut bench, 8);
+    let eight = bench.propose(8);
     links[..3].iter().for_each(|link| bench.acknowledge(*link, eight));
     // The last one is to be asked where it is, and has a text to be sent to it that memory has no room for.
     bench.handle(Event::Lost { link: links[3], error: None });
@@ -132,12 +121,12 @@ fn a_leader_finds_what_was_asked_of_others_wherever_its_asker_begins_to_look() {
     let mut bench = Bench::leader();
     let two = bench.greet(server(2), Lane::Control);
     let find = |bench: &mut Bench, n, since| bench.member.find(Uuid::from_u128(n), since);
-    let first = propose(&mut bench, 100);
+    let first = bench.propose(100);
     let since = first.index - 1;
     assert_eq!(find(&mut bench, 100, first.index), Found::No, "it is not behind itself");
     assert_eq!(find(&mut bench, 100, since), Found::Yes(first));
     assert_eq!(find(&mut bench, 101, since), Found::No);
-    let second = propose(&mut bench, 101);
+    let second = bench.propose(101);
     assert_eq!(find(&mut bench, 101, u64::MAX), Found::No);
     assert_eq!(find(&mut bench, 101, since), Found::Yes(second));
     assert_eq!(find(&mut bench, 101, first.index), Found::Yes(second));
@@ -146,7 +135,7 @@ fn a_leader_finds_what_was_asked_of_others_wherever_its_asker_begins_to_look() {
     bench.handle(Event::CopyWritten { mark, len: 100 });
     assert_eq!(find(&mut bench, 101, since), Found::Unknown, "the log begins behind it");
     assert_eq!(find(&mut bench, 101, second.index), Found::No);
-    let third = propose(&mut bench, 102);
+    let third = bench.propose(102);
     bench.pass(20_000);
     assert_eq!(find(&mut bench, 102, second.index), Found::Yes(third));
 }

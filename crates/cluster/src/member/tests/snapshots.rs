@@ -7,14 +7,12 @@ use weir_data::Uuid;
 use super::bench::{Bench, CLUSTER, HEARTBEAT, address, server, three};
 use crate::consensus::VOTE_REQUEST;
 use crate::wire::{Begin, Frame, Hello, Lane, Step};
-use crate::{Event, LinkId, Position, Proposal};
+use crate::{Event, LinkId, Position};
 
 /// A leader whose file alone has the text of an entry, and server 3 lacks that.
 fn leader_with_text_in_file() -> Bench {
     let mut bench = Bench::leader();
-    let proposal = Proposal { eid: Uuid::from_u128(9), text: (*b"[null,{}]").into() };
-    let at = bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
-    bench.handle(Event::Tick);
+    let at = bench.propose(9);
     let link = bench.greet(server(2), Lane::Control);
     bench.acknowledge(link, at);
     assert_eq!(bench.member.applied(), at.index);
@@ -131,9 +129,7 @@ fn what_a_leader_could_not_write_is_gone_with_a_snapshot_that_cannot_take_the_pl
     let mut bench = Bench::leader();
     let before = bench.member.last_position();
     bench.is_disk_bad = true;
-    let proposal = Proposal { eid: Uuid::from_u128(9), text: (*b"[null,{}]").into() };
-    bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
-    bench.run();
+    bench.propose(9);
     send_in_term(&mut bench, 4, Position { term: 4, index: 20 });
     assert_eq!((bench.member.term(), bench.member.last_position()), (4, before));
 }

@@ -52,15 +52,14 @@ impl Server {
                 }
             }
             "kick" => match find_server(member, argument(1)) {
-                Some(server) if server == member.id() => {
-                    member.leave(now_us);
-                    Ok(String::new())
-                }
                 Some(server) => {
-                    let leads = member.leader() == Some(member.id());
+                    let reply = match (server == member.id(), member.leader()) {
+                        (true, _) => "",
+                        (_, leader) if leader == Some(member.id()) => "started removal",
+                        _ => "sent removal request to leader",
+                    };
                     member.kick(now_us, server);
-                    let asked = "sent removal request to leader";
-                    Ok(if leads { "started removal".to_owned() } else { asked.to_owned() })
+                    Ok(reply.to_owned())
                 }
                 None => Err("unknown server".to_owned()),
             },
