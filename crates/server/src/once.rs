@@ -1,6 +1,9 @@
 //! What `weir_transact`, `weir_outcome` and `weir_explain` ask for (`docs/decisions/013`): from the parameters of a
 //! request to an id that its client chose, and to a plain transaction.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use weir_data::{Error, Uuid};
 use weir_json::{Text, TextBuf};
 use weir_wire::Method;
@@ -34,6 +37,11 @@ pub(crate) enum Once {
     Outcome(Chosen),
 }
 
+/// How often the client had heard of each of these locks that it has it now, or has it no longer, since it asked for
+/// it. Nothing is known of other locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard(BTreeMap<String, u64>);
+
 /// A request that is a transaction, or about one.
 pub(crate) struct Transaction<'m> {
     /// The database's name.
@@ -41,6 +49,7 @@ pub(crate) struct Transaction<'m> {
     pub(crate) operations: Vec<Text<'m>>,
     /// `None` for `transact`.
     pub(crate) once: Option<Once>,
+    pub(crate) heard: Heard,
 }
 
 impl<'m> Transaction<'m> {
@@ -53,11 +62,11 @@ impl<'m> Transaction<'m> {
         match Method::parse(method)? {
             Method::Transact => {
                 let name = rest.next();
-                Some(Ok(Self { name, operations: rest.collect(), once: None }))
+                Some(Ok(Self::new(name, rest.collect(), None)))
             }
             Method::Explain => {
                 let name = rest.next();
-                Some(Ok(Self { name, operations: rest.collect(), once: Some(Once::Explain) }))
+                Some(Ok(Self::new(name, rest.collect(), Some(Once::Explain))))
             }
             Method::TransactOnce => Some(Self::of_transact(params)),
             Method::Outcome => Some(Self::of_outcome(params)),
@@ -65,20 +74,28 @@ impl<'m> Transaction<'m> {
         }
     }
 
-    /// `[DB, {"id": UUID, "since": UUID}, OPERATION...]`
+    fn new(name: Option<Text<'m>>, operations: Vec<Text<'m>>, once: Option<Once>) -> Self {
+        Self { name, operations, once, heard: Heard::default() }
+    }
+
+    /// `[DB, {"id": UUID, "since": UUID, "locks": {LOCK: N}}, OPERATION...]`
     fn of_transact(params: Text<'m>) -> Result<Self, Error> {
         let wrong = |details: &str| Error::syntax(params, format!("weir_transact: {details}"));
         let mut rest = params.elements().into_iter().flatten();
         let name = rest.next();
         let options = rest.next().and_then(Text::members);
         let options = options.ok_or_else(|| wrong("an object with options expected"))?;
-        let (mut id, mut since) = (None, None);
+        let (mut id, mut since, mut heard) = (None, None, Heard::default());
         for (key, value) in options {
-            let value = uuid(value).ok_or_else(|| wrong("options are UUIDs"))?;
+            let id_of = || uuid(value).ok_or_else(|| wrong("\"id\" and \"since\" are UUIDs"));
             match &*key {
-                b"id" => id = Some(value),
-                b"since" => since = Some(value),
-                _ => return Err(wrong("the options are \"id\" and \"since\"")),
+                b"id" => id = Some(id_of()?),
+                b"since" => since = Some(id_of()?),
+                b"locks" => {
+                    let locks = Heard::of(value);
+                    heard = locks.ok_or_else(|| wrong("\"locks\" has a number for each lock"))?;
+                }
+                _ => return Err(wrong("the options are \"id\", \"since\" and \"locks\"")),
             }
         }
         let once = match (id, since) {
@@ -89,7 +106,7 @@ impl<'m> Transaction<'m> {
         let operations: Vec<Text<'m>> = rest.collect();
         // What changes nothing needs no id.
         let once = if weir_engine::is_read_only(&operations) { Once::Plain } else { once };
-        Ok(Self { name, operations, once: Some(once) })
+        Ok(Self { heard, ..Self::new(name, operations, Some(once)) })
     }
 
     /// `[DB, UUID, UUID]`
@@ -105,7 +122,7 @@ impl<'m> Transaction<'m> {
             return Err(wrong("three parameters expected"));
         }
         let chosen = Chosen::new(id, since).map_err(wrong)?;
-        Ok(Self { name, operations: Vec::new(), once: Some(Once::Outcome(chosen)) })
+        Ok(Self::new(name, Vec::new(), Some(Once::Outcome(chosen))))
     }
 
     /// The request as one for `transact`; `None` if it is one.
@@ -124,6 +141,26 @@ impl<'m> Transaction<'m> {
 
 fn uuid(text: Text<'_>) -> Option<Uuid> {
     Uuid::parse_bytes(text.str()?.as_bytes())
+}
+
+impl Heard {
+    fn of(locks: Text<'_>) -> Option<Self> {
+        let one = |(name, times): (Cow<'_, [u8]>, Text<'_>)| {
+            let name = String::from_utf8(name.into_owned()).ok()?;
+            Some((name, u64::try_from(times.integer()?).ok()?))
+        };
+        locks.members()?.map(one).collect::<Option<_>>().map(Self)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a client that was told of a lock so often by when it asked had heard of all of that; `None` if it had
+    /// yet to be told of something.
+    pub(crate) fn is_all(&self, name: &str, told: Option<u64>) -> bool {
+        self.0.get(name).is_none_or(|heard| Some(*heard) == told)
+    }
 }
 
 impl Chosen {

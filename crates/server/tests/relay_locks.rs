@@ -417,3 +417,81 @@ fn who_takes_a_lock_that_has_only_been_asked_for_takes_it_at_the_source() {
         assert_eq!(about(&shell.received(first), 2).1, ["stolen"], "by the one here");
     }
 }
+
+/// Others have had the lock at the source, and what that has told of it is on its way to the relay.
+#[test]
+fn what_is_asked_for_before_a_relay_hears_that_others_had_the_lock_is_refused() {
+    for is_stolen_here in [false, true] {
+        let mut chain = Chain::start(1);
+        let [client, thief] = [(); 2].map(|()| chain.servers[1].connect());
+        let rival = chain.servers[0].connect();
+        lock(&mut chain, 1, client, "lock");
+        assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+        for request in [&LOCK.replace("lock", "steal"), &guarded("r"), UNLOCK] {
+            chain.servers[0].call(rival, request);
+        }
+        chain.servers[1].send(client, &guarded("b"));
+        chain.servers[1].settle();
+        if is_stolen_here {
+            chain.servers[1].call(thief, &LOCK.replace("lock", "steal"));
+        }
+        chain.carry_up(1);
+        chain.settle();
+        let notices: &[&str] = if is_stolen_here { &["stolen"] } else { &["stolen", "locked"] };
+        let told = chain.servers[1].received(client);
+        assert_eq!(about(&told, 2), is("\"not owner\"", notices), "{is_stolen_here}");
+        assert_eq!(ports(&mut chain.servers[0]), ["a", "r"]);
+        // It has heard of that now.
+        let owner = if is_stolen_here { thief } else { client };
+        chain.servers[1].received(thief);
+        assert_eq!(outcome(&chain.call(1, owner, &guarded("c"))), is("done", &[]));
+    }
+}
+
+/// A client says with a transaction what it had heard of its lock.
+#[test]
+fn who_has_not_heard_that_others_had_his_lock_is_refused_where_he_says_so() {
+    let mut shell = Shell::start();
+    let [client, rival] = [(); 2].map(|()| shell.connect());
+    let asks = |shell: &mut Shell, heard: &str, name: &str| {
+        let operations = format!("{ASSERT},{}", insert(name));
+        let params = format!(r#"["Net",{{"locks":{heard}}},{operations}]"#);
+        let reply = shell
+            .call(client, &format!(r#"{{"id":3,"method":"weir_transact","params":{params}}}"#));
+        let reply = value(reply.lines().last().expect("an answer"));
+        let refused = |error: &Value| error["error"].as_str().map(str::to_owned);
+        refused(&reply["error"])
+            .or_else(|| refused(&reply["result"]["results"][0]))
+            .unwrap_or_default()
+    };
+    shell.call(client, LOCK);
+    assert_eq!(asks(&mut shell, r#"{"l":0,"other":7}"#, "a"), "");
+    for request in [&LOCK.replace("lock", "steal"), UNLOCK] {
+        shell.call(rival, request);
+    }
+    shell.received(client);
+    for (heard, answer) in [("0", "not owner"), ("1", "not owner"), ("2", ""), ("3", "not owner")] {
+        for pad in [0, 2 << 20] {
+            let name = format!("{heard}{}", " ".repeat(pad));
+            assert_eq!(
+                asks(&mut shell, &format!(r#"{{"l":{heard}}}"#), &name),
+                answer,
+                "{heard} {pad}"
+            );
+        }
+    }
+    assert_eq!(asks(&mut shell, "{}", "x"), "", "he does not say");
+    // Who waited has left: the owner is told again what he knows.
+    shell.call(rival, LOCK);
+    shell.call(rival, UNLOCK);
+    assert!(shell.received(client).pop().expect("news").contains("locked"));
+    assert_eq!(asks(&mut shell, r#"{"l":2}"#, "y"), "");
+    // It is asked for anew.
+    shell.call(client, UNLOCK);
+    shell.call(client, LOCK);
+    assert_eq!(asks(&mut shell, r#"{"l":2}"#, "z"), "not owner");
+    assert_eq!(asks(&mut shell, r#"{"l":0}"#, "z"), "");
+    for wrong in ["[]", "1", r#"{"l":-1}"#, r#"{"l":"0"}"#, r#"{"l":0.5}"#] {
+        assert_eq!(asks(&mut shell, wrong, "w"), "syntax error", "{wrong}");
+    }
+}

@@ -57,3 +57,13 @@ fn relays_that_name_each_other_know_whether_their_source_is_there() {
         (first..first + seeds).map(|seed| run_seed(seed, run_without_source)).collect();
     assert!(all.iter().all(|counts| counts.acknowledged > 100 && counts.indexes > 20), "{all:?}");
 }
+
+/// Seeds of relays that name each other that have failed once.
+#[test]
+fn what_has_failed_once_is_well() {
+    let lines = include_str!("../failed-seeds").lines();
+    let seeds = lines.filter_map(|line| line.strip_prefix("rings ")?.split(' ').next());
+    let all: Vec<u64> = seeds.map(|seed| seed.parse().expect("a seed")).collect();
+    assert!(!all.is_empty(), "the file has some");
+    all.into_iter().for_each(|seed| drop(run_seed(seed, run_without_source)));
+}

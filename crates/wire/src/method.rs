@@ -97,8 +97,13 @@ const METHODS: [(&str, Method); 26] = [
 const EXTENSION: &str = "weir_";
 
 /// Options of such methods, and members of operations that the reference refuses.
-const OPTIONS: [&str; 4] =
-    ["transact.order_by", "weir_monitor.each", "weir_monitor.index", "weir_monitor.low_water"];
+const OPTIONS: [&str; 5] = [
+    "transact.order_by",
+    "weir_monitor.each",
+    "weir_monitor.index",
+    "weir_monitor.low_water",
+    "weir_transact.locks",
+];
 
 impl Method {
     /// The names of all methods that the reference does not have, and of their options, in

@@ -25,9 +25,9 @@ enum Standing {
     /// Asked for, by the request of this number: the owner here takes it for his.
     Asked { number: u64, by_force: bool },
     /// Who took it by force is in no queue once it is stolen.
-    Owned { by_force: bool },
+    Owned { by_force: bool, heard: u64 },
     /// Others have it before.
-    Queued,
+    Queued { heard: u64 },
     /// In no queue there; it is to be asked for again then.
     Out { until_us: u64 },
     /// Nobody has asked for it since a connection ended.
@@ -61,6 +61,11 @@ impl SourceLocks {
     /// Whether the owner here may assert a lock, as far as is known.
     pub(crate) fn may_assert(&self, name: &str) -> bool {
         self.by_name.get(name).is_none_or(Standing::may_assert)
+    }
+
+    /// How often the source has said that a lock is the relay's now, or not any more, since it was asked for.
+    pub(crate) fn heard(&self, name: &str) -> u64 {
+        self.by_name.get(name).map_or(0, Standing::heard)
     }
 
     /// Whether the lock has never been asked for.
@@ -123,8 +128,8 @@ impl SourceLocks {
             _ => return Some(None),
         };
         let standing = match is_owned {
-            Some(true) => Standing::Owned { by_force },
-            Some(false) => Standing::Queued,
+            Some(true) => Standing::Owned { by_force, heard: 0 },
+            Some(false) => Standing::Queued { heard: 0 },
             None => Standing::Out { until_us: now_us.saturating_add(REFUSED_US) },
         };
         Some(self.stands(name, standing))
@@ -133,10 +138,12 @@ impl SourceLocks {
     /// The source says that a lock is the relay's now, or not any more. While it has not answered, that is of an
     /// earlier request.
     pub(crate) fn told(&mut self, name: &str, is_owned: bool) -> Option<Turn> {
-        let standing = match (self.by_name.get(name)?, is_owned) {
-            (Standing::Queued, true) => Standing::Owned { by_force: false },
-            (Standing::Owned { by_force: false }, false) => Standing::Queued,
-            (Standing::Owned { by_force: true }, false) => Standing::Out { until_us: 0 },
+        let before = self.by_name.get(name)?;
+        let heard = before.heard() + 1;
+        let standing = match (before, is_owned) {
+            (Standing::Queued { .. }, true) => Standing::Owned { by_force: false, heard },
+            (Standing::Owned { by_force: false, .. }, false) => Standing::Queued { heard },
+            (Standing::Owned { by_force: true, .. }, false) => Standing::Out { until_us: 0 },
             _ => return None,
         };
         self.stands(name.to_owned(), standing)
@@ -197,6 +204,13 @@ impl SourceLocks {
 impl Standing {
     fn may_assert(&self) -> bool {
         matches!(self, Self::Asked { .. } | Self::Owned { .. })
+    }
+
+    fn heard(&self) -> u64 {
+        match self {
+            Self::Owned { heard, .. } | Self::Queued { heard } => *heard,
+            _ => 0,
+        }
     }
 
     fn until_us(&self) -> Option<u64> {

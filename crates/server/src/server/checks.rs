@@ -128,7 +128,7 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, nature, once } => {
+            Content::Transact { db, id: request, nature, once, heard } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
@@ -141,6 +141,7 @@ impl Server {
                         None => (None, message),
                     };
                     let is_for_others = self.is_for_others(id, origin.db, once, || nature);
+                    let locks = locks.into_iter().filter(|held| held.is_known(&heard)).collect();
                     let mut trigger = Trigger::asked(origin, message, Some(locks), once);
                     trigger.is_read_only.get_or_insert(nature.only_reads);
                     return match is_for_others {

@@ -12,7 +12,7 @@ use weir_wire::{Message, Method};
 use crate::database::{Trigger, conversion_bytes, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId};
-use crate::once::{Once, Transaction};
+use crate::once::{Heard, Once, Transaction};
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::{Handled, Reply, exactly};
 use crate::server::Server;
@@ -173,7 +173,8 @@ impl Server {
             {
                 if let Some(origin) = self.transaction_origin(id, asked.name, request) {
                     let plain = asked.message();
-                    let Transaction { operations, once, .. } = asked;
+                    let Transaction { operations, once, heard, .. } = asked;
+                    let locks = self.known_locks(id, (&operations, heard), locks);
                     let nature = || Nature::of(&operations);
                     if self.is_for_others(id, origin.db, once, nature) {
                         drop(operations);
@@ -296,6 +297,23 @@ impl Server {
         if !session.knows_tables() && !is_server_db() {
             self.sessions.note_knows_tables(id);
         }
+    }
+
+    /// The locks of a transaction's client that count, if that is not to be looked at when the transaction runs: those
+    /// that it owned when it asked, if it had heard of all that it was told of them by then.
+    fn known_locks(
+        &self,
+        id: SessionId,
+        (operations, heard): (&[Text<'_>], Heard),
+        locks: Option<Vec<Held>>,
+    ) -> Option<Vec<Held>> {
+        if heard.is_empty() {
+            return locks;
+        }
+        let owned = || self.sessions.owned_among(id, operations.iter().copied());
+        let mut locks = locks.unwrap_or_else(owned);
+        locks.retain(|held| held.is_known(&heard));
+        Some(locks)
     }
 
     /// A transaction finds the tables closed: it waits for them, unless a helper has them and it only

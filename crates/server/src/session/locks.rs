@@ -8,9 +8,10 @@ use weir_data::Error;
 use weir_json::Text;
 
 use crate::ids::SessionId;
+use crate::once::Heard;
 use crate::reply::{Handled, Reply};
-use crate::session::Sessions;
 use crate::session::limits::OVERHEAD_BYTES;
+use crate::session::{Session, Sessions};
 use crate::shell::Shell;
 use crate::work::asserted;
 
@@ -27,6 +28,24 @@ pub(crate) enum LockMode {
     Steal,
 }
 
+/// A lock that a session has asked for and not released, owned or not.
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) mode: LockMode,
+    /// Whether the session was told that it has it.
+    is_owned: bool,
+    /// How often it was told that it has it now, or has it no longer.
+    told: u64,
+}
+
+impl Lock {
+    /// The session is sent a notification. It may say what has been said before.
+    fn tell(&mut self, is_owned: bool) {
+        self.told += u64::from(self.is_owned != is_owned);
+        self.is_owned = is_owned;
+    }
+}
+
 /// Ends of turns that are remembered, the last ones: of a lock that its owner gave up and nobody has had
 /// since. What was sent under an older one is refused.
 const ENDED_MAX: usize = 64;
@@ -38,12 +57,19 @@ pub(crate) struct Held {
     pub(crate) name: String,
     /// Which turn it was; `None` if another server says so, which has the lock.
     turn: Option<u64>,
+    /// How often the session had been told that it has it now, or has it no longer; `None` if it had yet to be told.
+    told: Option<u64>,
 }
 
 impl Held {
     /// A client of another server owns it there.
     pub(crate) fn elsewhere(name: String) -> Self {
-        Self { name, turn: None }
+        Self { name, turn: None, told: None }
+    }
+
+    /// Whether the session had heard of all that it was told of the lock by when it asked for something.
+    pub(crate) fn is_known(&self, heard: &Heard) -> bool {
+        heard.is_all(&self.name, self.told)
     }
 }
 
@@ -193,7 +219,8 @@ impl Sessions {
 
     /// Whether the session has asked for the lock by force.
     pub(crate) fn has_stolen(&self, id: SessionId, name: &str) -> bool {
-        self.get(id).and_then(|session| session.locks.get(name)) == Some(&LockMode::Steal)
+        let lock = self.get(id).and_then(|session| session.locks.get(name));
+        lock.is_some_and(|lock| lock.mode == LockMode::Steal)
     }
 
     /// Whether nobody else has owned a lock since a session owned it.
@@ -233,7 +260,10 @@ impl Sessions {
 
     fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
         let turn = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name))?.turn;
-        Some(Held { name: name.to_owned(), turn: Some(turn) })
+        let session = self.get(id)?;
+        let told = || session.locks.get(name).map(|lock| lock.told);
+        let told = if session.lock_news.contains_key(name) { None } else { told() };
+        Some(Held { name: name.to_owned(), turn: Some(turn), told })
     }
 
     /// Which of the locks that operations `assert` the session owns now.
@@ -267,7 +297,6 @@ impl Sessions {
         let bytes = lock_bytes(&name);
         self.check_room(id, bytes)?;
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
-        session.locks.insert(name.clone(), mode);
         session.lock_bytes += bytes;
         self.locks.bytes += bytes;
         self.note_kept(id, bytes);
@@ -280,6 +309,8 @@ impl Sessions {
                 true
             }
         };
+        let session = self.by_id.get_mut(&id).expect("its request is being handled");
+        session.locks.insert(name, Lock { mode, is_owned: is_owner, told: 0 });
         let result: &[u8] = if is_owner { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
         Ok(Reply::Result(result.to_vec()))
     }
@@ -292,6 +323,8 @@ impl Sessions {
             let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
             return Err(Error::syntax(params, details).into());
         }
+        // What comes behind the answer is of a lock that is asked for anew.
+        session.lock_news.remove(&name);
         let bytes = lock_bytes(&name);
         session.lock_bytes -= bytes;
         self.locks.bytes -= bytes;
@@ -313,7 +346,7 @@ impl Sessions {
         let must_wait = shell.is_in_message(id);
         let Some(session) = self.by_id.get_mut(&id) else { return };
         if !session.is_blocked && !must_wait {
-            return shell.send(id, notification(method, lock));
+            return session.tell_lock(shell, id, lock, method);
         }
         let news = session.lock_news.entry(lock.to_owned()).or_default();
         if news.last() != Some(&method) {
@@ -331,8 +364,16 @@ impl Sessions {
             return;
         }
         for (lock, news) in std::mem::take(&mut session.lock_news) {
-            news.into_iter().for_each(|method| shell.send(id, notification(method, &lock)));
+            news.into_iter().for_each(|method| session.tell_lock(shell, id, &lock, method));
         }
+    }
+}
+
+impl Session {
+    fn tell_lock(&mut self, shell: &mut Shell, id: SessionId, name: &str, method: &'static str) {
+        let lock = self.locks.get_mut(name).expect("it has asked for the lock");
+        lock.tell(method == LOCKED);
+        shell.send(id, notification(method, name));
     }
 }
 
@@ -374,7 +415,8 @@ mod tests {
     }
 
     fn held(locks: &Locks, name: &str) -> Held {
-        Held { name: name.to_owned(), turn: locks.queues.get(name).map(|queue| queue.turn) }
+        let turn = locks.queues.get(name).map(|queue| queue.turn);
+        Held { name: name.to_owned(), turn, told: None }
     }
 
     #[test]

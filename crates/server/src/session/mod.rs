@@ -19,7 +19,7 @@ use crate::ids::{DbId, RemoteId, SessionId};
 use crate::origin::Identity;
 use crate::session::gate::{ALL_QUEUED_BYTES_MAX, Gate, Lane, QUEUED_BYTES_MAX, Queued, Reason};
 use crate::session::limits::Budget;
-use crate::session::locks::{LockMode, Locks};
+use crate::session::locks::{Lock, LockMode, Locks};
 use crate::session::message::{Incoming, Marks};
 use crate::session::probes::{Probes, Watched};
 use crate::shell::Shell;
@@ -37,7 +37,7 @@ pub(crate) struct Session {
     /// The session is too far behind to be sent updates.
     is_blocked: bool,
     /// Locks it has asked for and not released, owned or not.
-    locks: BTreeMap<String, LockMode>,
+    locks: BTreeMap<String, Lock>,
     /// What those occupy.
     lock_bytes: usize,
     /// What has happened to them that the session could not be told.
@@ -77,9 +77,9 @@ impl Session {
         self.knows_tables
     }
 
-    /// Names of the locks that the session owns or waits for.
-    pub(crate) fn locks(&self) -> &BTreeMap<String, LockMode> {
-        &self.locks
+    /// Names of the locks that the session owns or waits for, and how it asked for them.
+    pub(crate) fn locks(&self) -> impl ExactSizeIterator<Item = (&str, LockMode)> {
+        self.locks.iter().map(|(name, lock)| (name.as_str(), lock.mode))
     }
 
     /// When anything last came in.

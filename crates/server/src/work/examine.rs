@@ -4,7 +4,7 @@ use weir_json::{Text, TextBuf};
 use weir_monitor::Prepared;
 use weir_wire::Message;
 
-use crate::once::{Once, Transaction};
+use crate::once::{Heard, Once, Transaction};
 use crate::work::Nature;
 
 /// The result of a [`Work::Examine`](crate::work::Work::Examine): the message and what it turned out to be, or why it is no
@@ -20,6 +20,7 @@ pub(crate) enum Content {
         nature: Nature,
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,
+        heard: Heard,
     },
     /// `echo`: the request's id, and the result.
     Echo { id: Vec<u8>, result: Vec<u8> },
@@ -39,7 +40,8 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
         let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
         let nature = Nature::of(&asked.operations);
         let once = asked.once.zip(asked.message());
-        return Content::Transact { db: db.into_owned(), id: request, nature, once };
+        let heard = asked.heard;
+        return Content::Transact { db: db.into_owned(), id: request, nature, once, heard };
     }
     match method {
         "echo" => {

@@ -1,7 +1,7 @@
 //! Requests on their way to the source, and its answers.
 
 use weir_data::{Error, Schema, Uuid};
-use weir_json::Text;
+use weir_json::{Text, Value};
 use weir_wire::Message;
 
 use crate::database::Trigger;
@@ -10,9 +10,11 @@ use crate::once::Once;
 use crate::outbound;
 use crate::relays::Relay;
 use crate::relays::forwards::{Early, Fence, Forward};
+use crate::relays::locks::SourceLocks;
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
+use crate::session::locks::Held;
 use crate::work::Nature;
 
 /// What a source answers to who asked.
@@ -182,9 +184,15 @@ impl Server {
             match (is_once, trigger.is_outcome() || forward.answer.is_some()) {
                 (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
                 (true, false) => {
-                    let barred = forward.fence == Fence::Judged;
-                    let bar = if barred { never_holds(trigger.origin.eid) } else { String::new() };
-                    ("weir_transact", with_id(params, id, since, &bar))
+                    let (mut options, mut bar) = (String::new(), String::new());
+                    match forward.fence {
+                        Fence::Locks if relay.follower.has("weir_transact.locks") => {
+                            options = heard(&relay.locks, trigger);
+                        }
+                        Fence::Judged => bar = never_holds(trigger.origin.eid),
+                        Fence::None | Fence::Locks | Fence::NotMade => {}
+                    }
+                    ("weir_transact", with_id(params, (id, since, &options), &bar))
                 }
                 (false, _) => ("transact", params.as_bytes().to_vec()),
             }
@@ -390,13 +398,21 @@ fn never_holds(random: Uuid) -> String {
     format!(r#",{{"op":"assert","lock":"_{}"}}"#, random.to_string().replace('-', "_"))
 }
 
-/// The parameters of a transaction with an id behind the database's name, and with one more operation before the
-/// others, unless that is empty.
-fn with_id(params: Text<'_>, id: Uuid, since: Uuid, first: &str) -> Vec<u8> {
+/// The option that says what the source has told of the locks that a transaction asserts: if it has told more since,
+/// others have had them, and it refuses the transaction.
+fn heard(locks: &SourceLocks, trigger: &Trigger) -> String {
+    let asserted = trigger.locks.iter().flatten();
+    let one = |held: &Held| (held.name.clone(), Value::from(locks.heard(&held.name) as i64));
+    format!(r#","locks":{}"#, Value::Object(asserted.map(one).collect()))
+}
+
+/// The parameters of a transaction with an id and other options behind the database's name, and with one more operation
+/// before the others, unless that is empty.
+fn with_id(params: Text<'_>, (id, since, options): (Uuid, Uuid, &str), first: &str) -> Vec<u8> {
     let mut elements = params.elements().into_iter().flatten();
     let mut text = b"[".to_vec();
     text.extend(elements.next().map(Text::as_bytes).unwrap_or_default());
-    text.extend(format!(r#",{{"id":"{id}","since":"{since}"}}{first}"#).bytes());
+    text.extend(format!(r#",{{"id":"{id}","since":"{since}"{options}}}{first}"#).bytes());
     for operation in elements {
         text.push(b',');
         text.extend_from_slice(operation.as_bytes());
@@ -407,6 +423,6 @@ fn with_id(params: Text<'_>, id: Uuid, since: Uuid, first: &str) -> Vec<u8> {
 
 /// The parameters of `weir_outcome`.
 fn outcome(database: &str, id: Uuid, since: Uuid) -> Vec<u8> {
-    let database = weir_json::Value::from(database);
+    let database = Value::from(database);
     format!(r#"[{database},"{id}","{since}"]"#).into_bytes()
 }
