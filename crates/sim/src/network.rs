@@ -32,11 +32,23 @@ pub(crate) struct Network {
     ends: BTreeMap<End, End>,
     /// When the last bytes come to each end, so that they stay in order.
     last_us: BTreeMap<End, u64>,
+    /// Ends that do not know that the other end is gone.
+    half_open: BTreeMap<End, Gone>,
     /// What an end has said of a message that is not whole yet.
     begun: BTreeMap<End, Vec<u8>>,
     accepted: u64,
     /// Pairs of which the second one hears nothing of the first one.
     pub(crate) cut: BTreeSet<(usize, usize)>,
+}
+
+/// The other end of a connection is gone, and this one was not told.
+#[derive(Clone, Copy)]
+struct Gone {
+    /// The server that had the other end.
+    node: usize,
+    /// The host of that server goes on saying so, and is heard once nothing is cut. A host without power says
+    /// nothing: who sends it something when it is back is told then.
+    is_told: bool,
 }
 
 impl Network {
@@ -82,9 +94,7 @@ impl World {
             false => node.address == target && node.port.is_some(),
         };
         let other = self.nodes.iter().position(place);
-        let cut = &self.network.cut;
-        let other =
-            other.filter(|other| !cut.contains(&(node, *other)) && !cut.contains(&(*other, node)));
+        let other = other.filter(|other| !self.is_cut(node, *other));
         let Some(other) = other else {
             let error = Some("Connection refused".into());
             return self.event_at(at, node, Event::LinkDown { link, error });
@@ -122,11 +132,14 @@ impl World {
 
     /// Whether a session is a relay's, and not a client's of this world.
     pub(crate) fn is_of_relay(&self, n: usize, session: SessionId) -> bool {
-        self.network.ends.contains_key(&End::session(n, session))
+        let end = End::session(n, session);
+        self.network.ends.contains_key(&end) || self.network.half_open.contains_key(&end)
     }
 
     pub(crate) fn send(&mut self, from: End, bytes: &[u8]) {
-        let Some(to) = self.network.ends.get(&from).copied() else { return };
+        let Some(to) = self.network.ends.get(&from).copied() else {
+            return self.send_to_nobody(from);
+        };
         // What a stream carries is stuck in a cut until the connection ends.
         if bytes.is_empty() || self.network.cut.contains(&(from.node, to.node)) {
             return;
@@ -164,8 +177,25 @@ impl World {
         (!is_cut).then_some(read_us + slow_us)
     }
 
-    /// A connection is closed at one end; the other end hears of it.
+    /// An end sends something to one that is gone: the host there says so, if it runs and hears it.
+    fn send_to_nobody(&mut self, from: End) {
+        let Some(gone) = self.network.half_open.get(&from) else { return };
+        if self.nodes[gone.node].server.is_some() && !self.is_cut(from.node, gone.node) {
+            self.hears_of_end(from, self.now_us);
+        }
+    }
+
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.network.cut.contains(&(a, b)) || self.network.cut.contains(&(b, a))
+    }
+
+    /// A connection is closed at one end; the other end hears of it, unless it hears nothing.
     pub(crate) fn close(&mut self, end: End) {
+        self.end(end, true);
+    }
+
+    fn end(&mut self, end: End, is_told: bool) {
+        self.network.half_open.remove(&end);
         let Some(other) = self.network.ends.remove(&end) else { return };
         self.network.ends.remove(&other);
         let last_us = self.network.last_us.remove(&other).unwrap_or_default();
@@ -173,14 +203,27 @@ impl World {
         for end in [end, other] {
             self.network.begun.remove(&end);
         }
-        let at = last_us.max(self.now_us) + 200;
-        self.event_at(at, other.node, other.down("Connection reset by peer"));
+        if is_told && !self.network.cut.contains(&(end.node, other.node)) {
+            return self.hears_of_end(other, last_us);
+        }
+        self.network.half_open.insert(other, Gone { node: end.node, is_told });
     }
 
-    /// All connections of a server end with its process.
-    pub(crate) fn close_all(&mut self, node: usize) {
+    /// An end hears that the other one is gone, behind what comes to it at some time.
+    fn hears_of_end(&mut self, end: End, last_us: u64) {
+        self.network.half_open.remove(&end);
+        let at = last_us.max(self.now_us) + 200;
+        self.event_at(at, end.node, end.down("Connection reset by peer"));
+    }
+
+    /// All connections of a server end with its process; nobody is told if its host goes, too.
+    pub(crate) fn close_all(&mut self, node: usize, is_told: bool) {
+        self.network.half_open.retain(|end, _| end.node != node);
+        // Nor does it go on to say what it had said before.
+        let its = self.network.half_open.values_mut().filter(|gone| gone.node == node);
+        its.for_each(|gone| gone.is_told &= is_told);
         let ends = self.network.ends.keys().filter(|end| end.node == node);
-        ends.copied().collect::<Vec<_>>().into_iter().for_each(|end| self.close(end));
+        ends.copied().collect::<Vec<_>>().into_iter().for_each(|end| self.end(end, is_told));
     }
 
     /// A connection of a server ends for no reason that either end knows.
@@ -209,5 +252,9 @@ impl World {
             .map(|(end, _)| *end)
             .collect();
         broken.into_iter().for_each(|end| self.reset(end));
+        let half_open = self.network.half_open.iter();
+        let told: Vec<End> =
+            half_open.filter(|(_, gone)| gone.is_told).map(|(end, _)| *end).collect();
+        told.into_iter().for_each(|end| self.hears_of_end(end, self.now_us));
     }
 }

@@ -418,7 +418,9 @@ impl World {
         }
         self.checks.counts.faults[usize::from(!is_crash)] += 1;
         self.note(n, if is_crash { "has no power" } else { "is killed" });
-        self.close_all(n);
+        // A host without power says nothing, and one that comes back at once has closed what it had.
+        let is_told = !(is_crash && self.rng.chance(50));
+        self.close_all(n, is_told);
         let sessions: Vec<SessionId> = self.nodes[n].sessions.iter().copied().collect();
         self.nodes[n].end();
         match is_crash {
