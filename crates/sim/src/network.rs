@@ -11,6 +11,9 @@ use weir_server::event::{Event, LinkId, SessionId};
 use crate::sessions::whole;
 use crate::world::{Due, World};
 
+/// The host of a member ends a connection to a peer of which nothing is heard for about so long, in microseconds.
+const PEER_SILENCE_US: u64 = 2_000_000;
+
 /// What a server calls its end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Socket {
@@ -207,6 +210,18 @@ impl World {
             return self.hears_of_end(other, last_us);
         }
         self.network.half_open.insert(other, Gone { node: end.node, is_told });
+        if let (Socket::Link(_), Socket::Link(_)) = (end.socket, other.socket) {
+            // The host asks a silent one once a second (`PEER_SILENCE` of the real one).
+            let at = self.now_us + PEER_SILENCE_US + self.rng.below(1_000_000) as u64;
+            self.due(at, other.node, Due::Silent(other.socket));
+        }
+    }
+
+    /// The other end of a connection to a peer has been silent for too long, if it is gone.
+    pub(crate) fn end_if_silent(&mut self, end: End) {
+        if self.network.half_open.contains_key(&end) {
+            self.hears_of_end(end, self.now_us);
+        }
     }
 
     /// An end hears that the other one is gone, behind what comes to it at some time.

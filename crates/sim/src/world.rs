@@ -17,7 +17,7 @@ use crate::clients::{Client, schema};
 use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::faults::{Faults, Lie};
-use crate::network::Network;
+use crate::network::{End, Network, Socket};
 use crate::node::{Node, addresses};
 use crate::pipelines::Pipeline;
 use crate::plan::{Part, Plan};
@@ -125,6 +125,8 @@ pub(crate) enum Due {
     Visitor(usize),
     /// The operator of a standalone server looks after its file.
     Operator,
+    /// The other end of a connection may be gone, and this one was not told.
+    Silent(Socket),
     /// Faults are thought of.
     Faults,
     /// All cuts end.
@@ -367,6 +369,7 @@ impl World {
         }
         match due {
             Due::Event(event) => self.handle(n, event),
+            Due::Silent(socket) => self.end_if_silent(End { node: n, socket }),
             Due::Work(id) => self.do_work(n, id),
             Due::Copy(copies, event) if copies == node.disk.copies => self.handle(n, event),
             Due::Copy(..) => {}
