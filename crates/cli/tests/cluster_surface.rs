@@ -229,6 +229,16 @@ fn elections_go_where_failures_on_purpose_send_them() {
 }
 
 #[test]
+fn a_member_that_nobody_lets_go_says_that_it_is_leaving() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    let alone = trio.settle(&ALL);
+    others(alone).into_iter().for_each(|other| trio.stop(other));
+    assert_eq!(ask(&trio, alone, &["cluster/leave", "Odd"]), (true, String::new()));
+    let (is_done, said) = ask(&trio, alone, &["cluster/leave", "Odd"]);
+    assert!(!is_done && said.contains("already in progress leaving cluster"), "{said}");
+}
+
+#[test]
 fn a_member_leaves_and_returns_as_another_server() {
     let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let leader = trio.settle(&ALL);

@@ -424,6 +424,11 @@ impl Member {
         matches!(self.membership, Membership::Member | Membership::Leaving)
     }
 
+    /// Whether the server has asked to be let go.
+    pub fn is_leaving(&self) -> bool {
+        self.membership == Membership::Leaving
+    }
+
     /// Whether the server is no member any more, nor will be.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.membership, Membership::Left | Membership::Forgotten)

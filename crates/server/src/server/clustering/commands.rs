@@ -44,7 +44,9 @@ impl Server {
             "sid" => Ok(member.id().to_string()),
             "status" => Ok(member.status()),
             "leave" => {
-                if !member.is_member() {
+                if member.is_leaving() {
+                    Err("already in progress leaving cluster".to_owned())
+                } else if !member.is_member() {
                     Err("can't leave while join in progress".to_owned())
                 } else {
                     member.leave(now_us);
