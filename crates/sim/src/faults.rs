@@ -236,10 +236,8 @@ impl World {
             Fault::Cut => {
                 self.checks.counts.faults[2] += 1;
                 self.note(n, &format!("is not heard by {other} for {} ms", while_us / 1000));
-                self.network.cut.insert((n, other));
-                if self.rng.chance(50) {
-                    self.network.cut.insert((other, n));
-                }
+                let is_mutual = self.rng.chance(50);
+                self.cut(n, other, is_mutual);
                 self.due(until_us, 0, Due::Heal);
             }
             Fault::Reset => self.reset_one(n),

@@ -59,7 +59,7 @@ impl World {
     }
 
     /// A server begins with a file that names where others listen.
-    fn join(&mut self, n: usize) {
+    pub(crate) fn join(&mut self, n: usize) {
         let id = Uuid::parse_bytes(self.rng.uuid().as_bytes()).expect("an id");
         let address = |node: &crate::node::Node| node.address.clone();
         let remotes: Vec<String> =

@@ -11,8 +11,18 @@ use weir_server::event::{Event, LinkId, SessionId};
 use crate::sessions::whole;
 use crate::world::{Due, World};
 
-/// The host of a member ends a connection to a peer of which nothing is heard for about so long, in microseconds.
+/// The host of a member ends a connection to a peer of which nothing is heard for so long, in microseconds
+/// (`PEER_SILENCE` of the real one), and up to [`PEER_ASKED_US`] more.
 const PEER_SILENCE_US: u64 = 2_000_000;
+
+/// The host asks a silent one so often whether it is there, in microseconds.
+const PEER_ASKED_US: usize = 1_000_000;
+
+/// What is told of a connection whose other end is known to be gone.
+const RESET: &str = "Connection reset by peer";
+
+/// What is told of a connection on which nothing is heard.
+const TIMED_OUT: &str = "Connection timed out";
 
 /// What a server calls its end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,8 +194,21 @@ impl World {
     fn send_to_nobody(&mut self, from: End) {
         let Some(gone) = self.network.half_open.get(&from) else { return };
         if self.nodes[gone.node].server.is_some() && !self.is_cut(from.node, gone.node) {
-            self.hears_of_end(from, self.now_us);
+            self.hears_of_end(from, self.now_us, RESET);
         }
+    }
+
+    /// A server is not heard by another one any more, which it does not hear either if the cut is mutual.
+    pub(crate) fn cut(&mut self, n: usize, other: usize, is_mutual: bool) {
+        self.network.cut.insert((n, other));
+        if is_mutual {
+            self.network.cut.insert((other, n));
+        }
+        // One way is enough: acknowledgements come the other way.
+        let is_across = |a: &End, b: &End| [(n, other), (other, n)].contains(&(a.node, b.node));
+        let across = self.network.ends.iter().filter(|(a, b)| is_across(a, b) && are_peers(a, b));
+        let across: Vec<End> = across.map(|(end, _)| *end).collect();
+        across.into_iter().for_each(|end| self.ask_whether_there(end));
     }
 
     fn is_cut(&self, a: usize, b: usize) -> bool {
@@ -207,28 +230,38 @@ impl World {
             self.network.begun.remove(&end);
         }
         if is_told && !self.network.cut.contains(&(end.node, other.node)) {
-            return self.hears_of_end(other, last_us);
+            return self.hears_of_end(other, last_us, RESET);
         }
         self.network.half_open.insert(other, Gone { node: end.node, is_told });
-        if let (Socket::Link(_), Socket::Link(_)) = (end.socket, other.socket) {
-            // The host asks a silent one once a second (`PEER_SILENCE` of the real one).
-            let at = self.now_us + PEER_SILENCE_US + self.rng.below(1_000_000) as u64;
-            self.due(at, other.node, Due::Silent(other.socket));
+        if are_peers(&end, &other) {
+            self.ask_whether_there(other);
         }
     }
 
-    /// The other end of a connection to a peer has been silent for too long, if it is gone.
+    /// The host of a member begins to ask whether the one at the other end of a connection is there.
+    fn ask_whether_there(&mut self, end: End) {
+        let at = self.now_us + PEER_SILENCE_US + self.rng.below(PEER_ASKED_US) as u64;
+        self.due(at, end.node, Due::Silent(end.socket));
+    }
+
+    /// The host at the other end of a connection to a peer has been silent for too long, if the process there is
+    /// gone or the network is still cut.
     pub(crate) fn end_if_silent(&mut self, end: End) {
         if self.network.half_open.contains_key(&end) {
-            self.hears_of_end(end, self.now_us);
+            return self.hears_of_end(end, self.now_us, TIMED_OUT);
+        }
+        let other = self.network.ends.get(&end).copied();
+        if other.is_some_and(|other| self.is_cut(end.node, other.node)) {
+            self.end(end, false);
+            self.hears_of_end(end, self.now_us, TIMED_OUT);
         }
     }
 
     /// An end hears that the other one is gone, behind what comes to it at some time.
-    fn hears_of_end(&mut self, end: End, last_us: u64) {
+    fn hears_of_end(&mut self, end: End, last_us: u64, why: &str) {
         self.network.half_open.remove(&end);
         let at = last_us.max(self.now_us) + 200;
-        self.event_at(at, end.node, end.down("Connection reset by peer"));
+        self.event_at(at, end.node, end.down(why));
     }
 
     /// All connections of a server end with its process; nobody is told if its host goes, too.
@@ -253,7 +286,7 @@ impl World {
 
     fn reset(&mut self, end: End) {
         self.close(end);
-        let event = end.down("Connection reset by peer");
+        let event = end.down(RESET);
         self.due(self.now_us + 200, end.node, Due::Event(event));
     }
 
@@ -270,6 +303,15 @@ impl World {
         let half_open = self.network.half_open.iter();
         let told: Vec<End> =
             half_open.filter(|(_, gone)| gone.is_told).map(|(end, _)| *end).collect();
-        told.into_iter().for_each(|end| self.hears_of_end(end, self.now_us));
+        told.into_iter().for_each(|end| self.hears_of_end(end, self.now_us, RESET));
     }
 }
+
+/// Whether a connection is one between members: its hosts end it when they hear nothing of each other.
+fn are_peers(a: &End, b: &End) -> bool {
+    matches!((a.socket, b.socket), (Socket::Link(_), Socket::Link(_)))
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;
