@@ -486,6 +486,16 @@ fn who_has_not_heard_that_others_had_his_lock_is_refused_where_he_says_so() {
     shell.call(rival, UNLOCK);
     assert!(shell.received(client).pop().expect("news").contains("locked"));
     assert_eq!(asks(&mut shell, r#"{"l":2}"#, "y"), "");
+    // He knows that already, so it does not matter that he cannot be told.
+    shell.event(Event::Blocked { session: client });
+    shell.call(rival, LOCK);
+    shell.call(rival, UNLOCK);
+    let params = format!(r#"["Net",{{"locks":{{"l":2}}}},{ASSERT},{}]"#, insert("yy"));
+    shell.send(client, &format!(r#"{{"id":4,"method":"weir_transact","params":{params}}}"#));
+    shell.event(Event::Drained { session: client });
+    shell.settle();
+    let told = shell.received(client);
+    assert!(told.iter().any(|message| message.contains("uuid")), "{told:?}");
     // It is asked for anew.
     shell.call(client, UNLOCK);
     shell.call(client, LOCK);
@@ -494,4 +504,28 @@ fn who_has_not_heard_that_others_had_his_lock_is_refused_where_he_says_so() {
     for wrong in ["[]", "1", r#"{"l":-1}"#, r#"{"l":"0"}"#, r#"{"l":0.5}"#] {
         assert_eq!(asks(&mut shell, wrong, "w"), "syntax error", "{wrong}");
     }
+}
+
+/// A relay before this one loses its source while it has what a client has asked for, and the lock with that: nobody
+/// says then that it was not made.
+#[test]
+fn what_was_made_under_a_lock_before_a_relay_lost_its_source_is_not_refused() {
+    let mut chain = Chain::start(2);
+    let client = chain.servers[2].connect();
+    lock(&mut chain, 2, client, "lock");
+    assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
+    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
+    chain.servers[2].send(client, &transact(5, &format!("{wait},{ASSERT},{}", insert("x"))));
+    chain.servers[2].settle();
+    chain.carry_up(2);
+    chain.carry_up(1);
+    assert_eq!(ports(&mut chain.servers[0]), ["a", "x"]);
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.settle();
+    chain.is_cut[1] = false;
+    chain.pass_ms(20_000);
+    let told = chain.servers[2].received(client);
+    let reply = told.iter().find(|message| value(message)["id"] == 5).expect("an answer");
+    assert_eq!(value(reply)["error"], "canceled", "{told:?}");
 }

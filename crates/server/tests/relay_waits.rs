@@ -222,3 +222,34 @@ fn a_second_attempt_is_answered_when_the_first_one_is_never_to_be() {
     let (told, _) = told_of_second_attempt(&json!([{"count": 1}]), &json!("not committed"));
     assert_eq!(told["result"], json!([{"count": 1}]));
 }
+
+/// The connection ends while the relay asks what has come of the id: it has been promised by then that nothing will.
+#[test]
+fn what_is_never_to_be_under_its_id_is_asked_for_under_another_one() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.send(client, &transact(7, &insert("b")));
+    shell.settle();
+    let first = asked(&mut shell, link).pop().expect("it is sent")["params"][1]["id"].clone();
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    let (never, made) = (json!([{"error": "not committed", "details": ""}]), json!([{"count": 1}]));
+    let asked_under = RefCell::new(Vec::new());
+    play_by(&mut shell, &source_row(), |request| {
+        Some(match request["method"].as_str().expect("a method") {
+            "weir_features" => json!(FEATURES),
+            "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+            "weir_transact" => {
+                let id = &request["params"][1]["id"];
+                asked_under.borrow_mut().push(id.clone());
+                json!({"id": A, "results": if *id == first { &never } else { &made }})
+            }
+            _ => json!({}),
+        })
+    });
+    let told = shell.received(client);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(value(&told[0])["result"], made);
+    let asked_under = asked_under.into_inner();
+    assert!(asked_under.len() == 2 && asked_under[0] == first, "{asked_under:?}");
+}

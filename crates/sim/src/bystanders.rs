@@ -25,6 +25,8 @@ pub(crate) struct Bystander {
     asked: Option<(&'static str, u64, u64)>,
     /// For how long helpers of its server had been slow when it asked.
     slow_us: u64,
+    /// When its server was last seen without anything to answer with.
+    kept_us: u64,
     /// The client has a monitor in this session.
     watches: bool,
 }
@@ -55,7 +57,11 @@ impl World {
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
                 let slow_us = self.slow_us_at(n).saturating_sub(self.bystanders[number].slow_us);
                 if self.has_database(n) {
-                    must("served", self.checks.served.looked(now_us, &who, since_us, slow_us));
+                    // Until its first rows have come a relay keeps whoever asks.
+                    let served_us = since_us.max(self.bystanders[number].kept_us);
+                    must("served", self.checks.served.looked(now_us, &who, served_us, slow_us));
+                } else {
+                    self.bystanders[number].kept_us = now_us;
                 }
                 let tries = self.tries_at(n);
                 must("liveness", self.checks.liveness.looked(now_us, &who, Some(since_us), tries));

@@ -261,8 +261,10 @@ impl Sessions {
     fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
         let turn = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name))?.turn;
         let session = self.get(id)?;
-        let told = || session.locks.get(name).map(|lock| lock.told);
-        let told = if session.lock_news.contains_key(name) { None } else { told() };
+        let lock = &session.locks[name];
+        let mut news = session.lock_news.get(name).into_iter().flatten();
+        let has_news = news.any(|method| (*method == LOCKED) != lock.is_owned);
+        let told = (!has_news).then_some(lock.told);
         Some(Held { name: name.to_owned(), turn: Some(turn), told })
     }
 

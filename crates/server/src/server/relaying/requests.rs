@@ -29,6 +29,10 @@ enum Answer {
     Canceled,
     /// A transaction that its client has no locks for has not been made before.
     NotMade,
+    /// It was called back, as the source says; a source that is a relay may only have lost it.
+    CalledBack,
+    /// It has not been made under its id, and never will be.
+    Never,
     /// A transaction that was sent before has this result. If that has changed nothing, what was sent before may come
     /// yet, and change something: the source is asked what has come of the id, and promises that nothing will.
     Again(Vec<u8>),
@@ -217,6 +221,9 @@ impl Server {
                 if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
             Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
+            Err(error) if forward.is_called_back && error == CANCELED && is_once => {
+                Answer::CalledBack
+            }
             Err(error) if forward.is_called_back && error == CANCELED => Answer::NotMade,
             // That says nothing of what was sent before.
             Err(_) if forward.was_sent => Answer::Unknown,
@@ -246,6 +253,16 @@ impl Server {
             Answer::NotMade => {
                 let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
                 self.relays.get_mut(db).forwards.again(forward);
+            }
+            Answer::CalledBack => {
+                let (was_sent, fence) = (true, Fence::Judged);
+                let forward = Forward { was_sent, fence, is_called_back: false, ..forward };
+                self.relays.get_mut(db).forwards.again(forward);
+            }
+            Answer::Never => {
+                let mut trigger = forward.trigger;
+                trigger.origin.eid = self.databases.fresh_eid(&mut self.shell, db);
+                self.relays.get_mut(db).forwards.again(Forward::new(trigger));
             }
             Answer::Again(result) => {
                 let forward = Forward { answer: Some(result), ..forward };
@@ -322,6 +339,10 @@ fn answer_of(forward: &Forward, result: &[u8]) -> Option<Answer> {
     let error = results.elements().and_then(|mut results| error_in(results.next()?));
     if forward.fence == Fence::Judged && error.as_deref() == Some("not owner") {
         return Some(if forward.is_canceled { Answer::Canceled } else { Answer::NotMade });
+    }
+    // What was asked of its id on a connection that ended has been answered there. The client did not choose it.
+    if !is_chosen && error.as_deref() == Some("not committed") {
+        return Some(if forward.is_canceled { Answer::Canceled } else { Answer::Never });
     }
     // Nothing has run now, but may have before: at an earlier attempt from here, or from a source that lost
     // its own, or its leader. Who has chosen the id himself knows what the answer to his only attempt means.
