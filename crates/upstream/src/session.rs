@@ -138,7 +138,8 @@ impl Session {
                 log(self.connection.failed(now_us, None), out);
             }
             Phase::Active => {
-                let silence = self.probe.run(now_us).expect("an active session wakes up for it");
+                // Who has stood still himself may have the answer, and has not read it yet.
+                let Some(silence) = self.probe.run(now_us) else { return };
                 let text = silence.text(self.connection.name());
                 match silence {
                     Silence::Idle(_) => {
@@ -303,6 +304,19 @@ mod tests {
         let (at, actions) = step(&mut session);
         assert_eq!((at, actions), (18 * SECOND, vec![Action::Close]));
         assert!(!session.is_connected());
+    }
+
+    /// The process is stopped, or its host sleeps, while a probe is out.
+    #[test]
+    fn who_has_stood_still_waits_for_the_answer_to_his_probe_once_more() {
+        let mut session = session(5000);
+        step(&mut session);
+        session.connected(0, &mut Vec::new());
+        assert_eq!(step(&mut session).0, 5 * SECOND);
+        let mut out = Vec::new();
+        session.run(70 * SECOND, &mut out);
+        assert_eq!(out, []);
+        assert_eq!(step(&mut session), (75 * SECOND, vec![Action::Close]));
     }
 
     #[test]
