@@ -29,9 +29,9 @@ enum Answer {
     Canceled,
     /// A transaction that its client has no locks for has not been made before.
     NotMade,
-    /// It was called back, as the source says; a source that is a relay may only have lost it.
+    /// The source says that it has taken back what was called back; a relay says so of what it has lost, too.
     CalledBack,
-    /// It has not been made under its id, and never will be.
+    /// A transaction has not been made under its id, and never will be.
     Never,
     /// A transaction that was sent before has this result. If that has changed nothing, what was sent before may come
     /// yet, and change something: the source is asked what has come of the id, and promises that nothing will.
