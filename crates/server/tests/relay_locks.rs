@@ -3,7 +3,7 @@
 use crate::chain::Chain;
 use crate::relay_sources::{
     A, B, answer, asked, guarded, is, lock, outcome, play_with, played, say, say_rows, say_schema,
-    value,
+    takes_lock, value,
 };
 use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
@@ -11,6 +11,8 @@ use weir_server::event::{Event, LinkId, SessionId};
 
 const LOCK: &str = r#"{"id":1,"method":"lock","params":["l"]}"#;
 const ASSERT: &str = r#"{"op":"assert","lock":"l"}"#;
+/// Waits until port `a` is there.
+const WAIT: &str = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
 const UNLOCK: &str = r#"{"id":1,"method":"unlock","params":["l"]}"#;
 
 /// The methods of requests.
@@ -139,8 +141,7 @@ fn a_transaction_whose_lock_is_lost_goes_on_waiting_for_rows() {
     shell.settle();
     shell.connecting.retain(|(begun, _)| *begun != link);
     shell.received(client);
-    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
-    shell.call(client, &transact(3, &format!("{wait},{ASSERT},{}", insert("c"))));
+    shell.call(client, &transact(3, &format!("{WAIT},{ASSERT},{}", insert("c"))));
     // Somebody else has the lock now.
     let link = play_with(&mut shell, &json!({}));
     assert_eq!(shell.received(client), Vec::<String>::new());
@@ -168,8 +169,7 @@ fn what_was_asked_for_under_a_lock_that_was_lost_is_refused_though_it_is_given_u
     for locks_again in [false, true] {
         let mut chain = Chain::start(2);
         let client = chain.servers[2].connect();
-        lock(&mut chain, 2, client, "lock");
-        assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
+        takes_lock(&mut chain, 2, client);
         chain.is_cut[2] = true;
         chain.lose(2);
         chain.settle();
@@ -200,8 +200,7 @@ fn a_lock_is_given_back_behind_what_was_asked_for_before_it_was_given_up() {
     for long in [1, 2 << 20] {
         let mut chain = Chain::start(1);
         let (client, rival) = (chain.servers[1].connect(), chain.servers[0].connect());
-        lock(&mut chain, 1, client, "lock");
-        assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+        takes_lock(&mut chain, 1, client);
         assert_eq!(lock(&mut chain, 0, rival, "lock"), false);
         let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
         let second = insert(&"x".repeat(long));
@@ -228,15 +227,13 @@ fn with_write_that_waits(is_there: bool, waits_first: bool) -> (Chain, SessionId
     let mut chain = Chain::start(1);
     let [first, second] = [(); 2].map(|()| chain.servers[1].connect());
     let writer = chain.servers[0].connect();
-    lock(&mut chain, 1, first, "lock");
-    assert_eq!(outcome(&chain.call(1, first, &guarded("a"))), is("done", &[]));
+    takes_lock(&mut chain, 1, first);
     if !is_there {
         // The relay does not know yet.
         let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
         chain.servers[0].call(writer, &transact(1, delete));
     }
-    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
-    let (one, other) = if waits_first { (wait, ASSERT) } else { (ASSERT, wait) };
+    let (one, other) = if waits_first { (WAIT, ASSERT) } else { (ASSERT, WAIT) };
     chain.servers[1].send(first, &transact(5, &format!("{one},{other},{}", insert("x"))));
     chain.servers[1].settle();
     chain.carry_up(1);
@@ -289,8 +286,7 @@ fn what_was_taken_back_from_the_source_is_made_if_its_client_has_the_lock_again(
 fn a_lock_is_not_kept_for_what_comes_behind_a_transaction_that_waits_at_the_source() {
     let mut chain = Chain::start(1);
     let (client, rival) = (chain.servers[1].connect(), chain.servers[0].connect());
-    lock(&mut chain, 1, client, "lock");
-    assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+    takes_lock(&mut chain, 1, client);
     // The relay does not know yet.
     let delete = r#"{"op":"delete","table":"Port","where":[]}"#;
     chain.servers[0].call(rival, &transact(1, delete));
@@ -327,8 +323,7 @@ fn a_relay_that_was_robbed_of_what_it_took_by_force_has_its_turn_again() {
     let mut chain = Chain::start(1);
     let rival = chain.servers[0].connect();
     let [first, thief] = [(); 2].map(|()| chain.servers[1].connect());
-    lock(&mut chain, 1, first, "lock");
-    assert_eq!(outcome(&chain.call(1, first, &guarded("a"))), is("done", &[]));
+    takes_lock(&mut chain, 1, first);
     lock(&mut chain, 0, rival, "steal");
     chain.settle();
     lock(&mut chain, 1, thief, "steal");
@@ -425,8 +420,7 @@ fn what_is_asked_for_before_a_relay_hears_that_others_had_the_lock_is_refused() 
         let mut chain = Chain::start(1);
         let [client, thief] = [(); 2].map(|()| chain.servers[1].connect());
         let rival = chain.servers[0].connect();
-        lock(&mut chain, 1, client, "lock");
-        assert_eq!(outcome(&chain.call(1, client, &guarded("a"))), is("done", &[]));
+        takes_lock(&mut chain, 1, client);
         for request in [&LOCK.replace("lock", "steal"), &guarded("r"), UNLOCK] {
             chain.servers[0].call(rival, request);
         }
@@ -512,10 +506,8 @@ fn who_has_not_heard_that_others_had_his_lock_is_refused_where_he_says_so() {
 fn what_was_made_under_a_lock_before_a_relay_lost_its_source_is_not_refused() {
     let mut chain = Chain::start(2);
     let client = chain.servers[2].connect();
-    lock(&mut chain, 2, client, "lock");
-    assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
-    let wait = r#"{"op":"wait","table":"Port","where":[["name","==","a"]],"columns":["name"],"until":"==","rows":[{"name":"a"}]}"#;
-    chain.servers[2].send(client, &transact(5, &format!("{wait},{ASSERT},{}", insert("x"))));
+    takes_lock(&mut chain, 2, client);
+    chain.servers[2].send(client, &transact(5, &format!("{WAIT},{ASSERT},{}", insert("x"))));
     chain.servers[2].settle();
     chain.carry_up(2);
     chain.carry_up(1);

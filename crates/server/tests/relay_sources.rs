@@ -495,6 +495,12 @@ pub(crate) fn lock(chain: &mut Chain, at: usize, client: SessionId, method: &str
     value(told.last().expect("an answer"))["result"]["locked"].clone()
 }
 
+/// A client takes the lock, there and at the source, and writes port `a` under it.
+pub(crate) fn takes_lock(chain: &mut Chain, at: usize, client: SessionId) {
+    lock(chain, at, client, "lock");
+    assert_eq!(outcome(&chain.call(at, client, &guarded("a"))), is("done", &[]));
+}
+
 /// A port, if the client has the lock.
 pub(crate) fn guarded(name: &str) -> String {
     transact(2, &format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name)))
@@ -643,8 +649,7 @@ fn a_long_transaction_asks_the_source_for_the_locks_that_it_asserts() {
 fn a_lock_ends_with_the_connection_to_the_source() {
     let mut chain = Chain::start(2);
     let client = chain.servers[2].connect();
-    lock(&mut chain, 2, client, "lock");
-    assert_eq!(outcome(&chain.call(2, client, &guarded("a"))), is("done", &[]));
+    takes_lock(&mut chain, 2, client);
     // What is on its way is not made under a lock that others may have had meanwhile.
     chain.servers[2].send(client, &guarded("b"));
     chain.servers[2].settle();

@@ -41,3 +41,15 @@ pub mod world;
 
 pub use faults::{Faults, Lie};
 pub use world::{Counts, World};
+
+/// The seeds with which a simulator of this name has failed once.
+///
+/// # Panics
+/// The file has a line that names no seed.
+pub fn failed_seeds(simulator: &str) -> impl Iterator<Item = u64> {
+    include_str!("../failed-seeds").lines().filter_map(move |line| {
+        let mut words = line.split(' ');
+        let seed = words.next().filter(|name| *name == simulator).and_then(|_| words.next())?;
+        Some(seed.parse().expect("a seed"))
+    })
+}

@@ -292,13 +292,12 @@ impl World {
 
     /// Everybody hears everybody again; connections that were cut have lost bytes, so they end.
     pub(crate) fn heal(&mut self) {
-        let cut = std::mem::take(&mut self.network.cut);
-        let is_cut = |a: usize, b: usize| cut.contains(&(a, b)) || cut.contains(&(b, a));
         let ends = self.network.ends.iter();
         let broken: Vec<End> = ends
-            .filter(|(end, other)| end < other && is_cut(end.node, other.node))
+            .filter(|(end, other)| end < other && self.is_cut(end.node, other.node))
             .map(|(end, _)| *end)
             .collect();
+        self.network.cut.clear();
         broken.into_iter().for_each(|end| self.reset(end));
         let half_open = self.network.half_open.iter();
         let told: Vec<End> =

@@ -125,7 +125,7 @@ pub(crate) enum Due {
     Visitor(usize),
     /// The operator of a standalone server looks after its file.
     Operator,
-    /// The other end of a connection may be gone, and this one was not told.
+    /// A host may have heard nothing on a connection for too long: the other end is gone, or cut off.
     Silent(Socket),
     /// Faults are thought of.
     Faults,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_sim::coverage::Coverage;
 use weir_sim::plan::{Part, Plan};
 use weir_sim::seed::{self, Run, TRANSACTIONS_MIN, add_relays, faults};
-use weir_sim::{Counts, Faults, Lie, World};
+use weir_sim::{Counts, Faults, Lie, World, failed_seeds};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -227,15 +227,6 @@ fn servers_that_forget_everything_are_found() {
     assert!(is_found(Lie::ForgetsAll, 1..20));
 }
 
-/// The seeds of this simulator that have failed once.
-fn failed_seeds() -> impl Iterator<Item = u64> {
-    let lines = include_str!("../failed-seeds").lines();
-    lines.filter_map(|line| {
-        let seed = line.strip_prefix("servers ")?.split(' ').next()?;
-        Some(seed.parse().expect("a seed"))
-    })
-}
-
 /// `WEIR_SECONDS` says for how long, if not how many seeds, and begins with those that have failed once;
 /// `WEIR_SHRINK` that a failing one is made short, and `WEIR_COVERAGE` how often each fault must have met each
 /// role during each change.
@@ -244,20 +235,20 @@ fn whatever_happens_clients_are_told_the_truth() {
     let seconds = number("WEIR_SECONDS");
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let new = if end.is_some() { seeds(u64::from(u32::MAX)) } else { seeds(4) };
-    let known = failed_seeds().filter(|_| end.is_some() && number("WEIR_SEEDS").is_none());
+    let known = failed_seeds("servers").filter(|_| end.is_some() && number("WEIR_SEEDS").is_none());
     run_all(known.chain(new), end);
 }
 
 /// A half of the seeds that have failed once: all of them take one test too long beside others.
 #[test]
 fn what_has_failed_once_is_well() {
-    run_all(failed_seeds().step_by(2), None);
+    run_all(failed_seeds("servers").step_by(2), None);
 }
 
 /// The other half of the seeds that have failed once.
 #[test]
 fn what_else_has_failed_once_is_well() {
-    run_all(failed_seeds().skip(1).step_by(2), None);
+    run_all(failed_seeds("servers").skip(1).step_by(2), None);
 }
 
 fn run_all(seeds: impl Iterator<Item = u64>, end: Option<Instant>) {

@@ -4,8 +4,8 @@
 //! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on, `WEIR_TRACE` how many lines of its
 //! trace a failing one shows.
 
-use weir_sim::World;
 use weir_sim::sources::{SourceCounts, faults, run, run_without_source};
+use weir_sim::{World, failed_seeds};
 
 /// So many seeds are run if nobody says how many.
 const SEEDS: u64 = 4;
@@ -61,9 +61,7 @@ fn relays_that_name_each_other_know_whether_their_source_is_there() {
 /// Seeds of relays that name each other that have failed once.
 #[test]
 fn what_has_failed_once_is_well() {
-    let lines = include_str!("../failed-seeds").lines();
-    let seeds = lines.filter_map(|line| line.strip_prefix("rings ")?.split(' ').next());
-    let all: Vec<u64> = seeds.map(|seed| seed.parse().expect("a seed")).collect();
+    let all: Vec<u64> = failed_seeds("rings").collect();
     assert!(!all.is_empty(), "the file has some");
     for seed in all {
         let _ = run_seed(seed, run_without_source);

@@ -74,8 +74,8 @@ impl Server {
         owned.retain(|held| self.may_assert(db, session, held));
         if owned.len() < names.len() {
             trigger.locks = Some(owned);
-            let may_be_made = trigger.is_judged() || forward.fence == Fence::Judged;
-            if may_be_made && forward.fence != Fence::NotMade {
+            let may_be_made = trigger.is_judged() && forward.fence != Fence::NotMade;
+            if may_be_made || forward.fence == Fence::Judged {
                 forward.fence = Fence::Judged;
                 return Locked::Goes;
             }

@@ -188,14 +188,13 @@ impl Server {
             match (is_once, trigger.is_outcome() || forward.answer.is_some()) {
                 (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
                 (true, false) => {
-                    let (mut options, mut bar) = (String::new(), String::new());
-                    match forward.fence {
+                    let (options, bar) = match forward.fence {
                         Fence::Locks if relay.follower.has("weir_transact.locks") => {
-                            options = heard(&relay.locks, trigger);
+                            (heard(&relay.locks, trigger), String::new())
                         }
-                        Fence::Judged => bar = never_holds(trigger.origin.eid),
-                        Fence::None | Fence::Locks | Fence::NotMade => {}
-                    }
+                        Fence::Judged => (String::new(), never_holds(trigger.origin.eid)),
+                        Fence::None | Fence::Locks | Fence::NotMade => Default::default(),
+                    };
                     ("weir_transact", with_id(params, (id, since, &options), &bar))
                 }
                 (false, _) => ("transact", params.as_bytes().to_vec()),
@@ -221,10 +220,13 @@ impl Server {
                 if forward.is_canceled { Answer::Canceled } else { Answer::Plain }
             }
             Err(error) if forward.is_canceled && error == CANCELED => Answer::Canceled,
-            Err(error) if forward.is_called_back && error == CANCELED && is_once => {
-                Answer::CalledBack
+            Err(error) if forward.is_called_back && error == CANCELED => {
+                if is_once {
+                    Answer::CalledBack
+                } else {
+                    Answer::NotMade
+                }
             }
-            Err(error) if forward.is_called_back && error == CANCELED => Answer::NotMade,
             // That says nothing of what was sent before.
             Err(_) if forward.was_sent => Answer::Unknown,
             Err(error) => Answer::Error(error),
