@@ -187,7 +187,8 @@ fn what_was_asked_for_under_a_lock_that_was_lost_is_refused_though_it_is_given_u
         chain.is_cut[2] = false;
         chain.pass_ms(20_000);
         let told = chain.servers[2].received(client);
-        assert_eq!(about(&told, 2), is("\"not owner\"", &[]), "{locks_again}: {told:?}");
+        let notices: &[&str] = if locks_again { &["stolen", "locked"] } else { &[] };
+        assert_eq!(about(&told, 2), is("\"not owner\"", notices), "{locks_again}: {told:?}");
         assert_eq!(ports(&mut chain.servers[0]), ["a", "r"]);
         if locks_again {
             assert_eq!(outcome(&chain.call(2, client, &guarded("b"))), is("done", &[]));
@@ -520,4 +521,74 @@ fn what_was_made_under_a_lock_before_a_relay_lost_its_source_is_not_refused() {
     let told = chain.servers[2].received(client);
     let reply = told.iter().find(|message| value(message)["id"] == 5).expect("an answer");
     assert_eq!(value(reply)["error"], "canceled", "{told:?}");
+}
+
+/// What is asked for while the source is away may wait there behind those who have the lock.
+#[test]
+fn a_lock_that_was_taken_and_asserted_while_the_source_was_away_is_asked_for_when_it_is_there() {
+    let mut chain = Chain::start(1);
+    let [client, rival] = [1, 0].map(|at| chain.servers[at].connect());
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    assert_eq!(lock(&mut chain, 1, client, "lock"), true);
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), true);
+    assert_eq!(outcome(&chain.call(1, client, &guarded("b"))), is("", &["stolen"]));
+    assert_eq!(outcome(&chain.call(0, rival, &guarded("a"))), is("done", &[]));
+    chain.is_cut[1] = false;
+    for (is_given_up, notices) in [(false, vec![]), (true, vec!["locked"])] {
+        if is_given_up {
+            chain.call(0, rival, UNLOCK);
+        }
+        chain.pass_ms(10_000);
+        let outcome = outcome(&chain.servers[1].received(client));
+        assert_eq!(outcome.1, notices);
+        assert_eq!(outcome.0, if is_given_up { "" } else { "\"not owner\"" });
+    }
+    assert_eq!(ports(&mut chain.servers[0]), ["a"]);
+    assert_eq!(outcome(&chain.call(1, client, &guarded("b"))), is("done", &[]));
+}
+
+#[test]
+fn who_waited_at_a_relay_while_others_had_the_lock_at_the_source_hears_of_them() {
+    let mut chain = Chain::start(1);
+    let [first, second] = [(); 2].map(|()| chain.servers[1].connect());
+    let rival = chain.servers[0].connect();
+    takes_lock(&mut chain, 1, first);
+    assert_eq!(lock(&mut chain, 1, second, "lock"), false);
+    chain.call(0, rival, &LOCK.replace("lock", "steal"));
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(first)).1, ["stolen"]);
+    chain.call(1, first, UNLOCK);
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"]);
+    chain.call(0, rival, &guarded("r"));
+    chain.call(0, rival, UNLOCK);
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["stolen", "locked"]);
+    assert_eq!(outcome(&chain.call(1, second, &guarded("b"))), is("done", &[]));
+}
+
+/// The server cannot answer a client that does not read, and handles what that has sent later.
+#[test]
+fn what_comes_behind_a_lock_is_done_under_it_though_neither_could_be_answered() {
+    let steal = LOCK.replace("lock", "steal");
+    for (requests, is_done) in [
+        (vec![LOCK], true),
+        (vec![LOCK, UNLOCK], false),
+        (vec![LOCK, UNLOCK, steal.as_str()], true),
+    ] {
+        for pad in [0, 2 << 20] {
+            let mut shell = Shell::start();
+            let client = shell.connect();
+            shell.event(Event::Blocked { session: client });
+            requests.iter().for_each(|request| shell.send(client, request));
+            shell.send(client, &guarded(&format!("b{}", " ".repeat(pad))));
+            shell.event(Event::Drained { session: client });
+            shell.settle();
+            let told = shell.received(client);
+            let reply = told.iter().find(|message| value(message)["id"] == 2).expect("an answer");
+            let result = &value(reply)["result"];
+            assert_eq!(result[1]["uuid"].is_array(), is_done, "{requests:?} {pad} {result}");
+            assert_eq!(result[0]["error"] == "not owner", !is_done, "{requests:?} {pad} {result}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! | standing | ends by | next |
 //! |---|---|---|
+//! | none, and asserted here | it can be asked for, or not | asked for; lost |
 //! | asked for | the answer | owned; queued; out |
 //! | owned | it is stolen; the connection ends | queued, or out if it was taken by force; lost |
 //! | queued, and the owner here knows | the source gives it; the connection ends | owned; lost |
@@ -86,6 +87,11 @@ impl SourceLocks {
     /// A lock is to be asked for anew. Whether the source must be told first that it is given back.
     pub(crate) fn forget(&mut self, name: &str) -> bool {
         self.by_name.remove(name).is_some_and(|standing| standing.is_there())
+    }
+
+    /// A client has asserted a lock while the source could not be asked for it: others may have it there.
+    pub(crate) fn asserted_away(&mut self, name: &str) -> Option<Turn> {
+        self.is_new(name).then(|| self.stands(name.to_owned(), Standing::Lost)).flatten()
     }
 
     /// The source has been asked for a lock by the request of this number.

@@ -87,7 +87,7 @@ impl Server {
     pub(super) fn take_queued(&mut self) {
         for _ in 0..self.sessions.ready_len() {
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
-            self.take(id, queued.message, Some(queued.marks.locks));
+            self.take(id, queued.message, queued.marks.locks);
         }
     }
 
@@ -95,7 +95,7 @@ impl Server {
     pub(super) fn lane_of(&self, id: SessionId, about: &About<'_>) -> Lane {
         match about {
             About::Probe => Lane::Probe,
-            About::Echo | About::None => Lane::None,
+            About::Echo | About::None | About::Lock => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }
@@ -103,15 +103,22 @@ impl Server {
 
     /// What others may ask for of a message that waits.
     fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
+        let are_decided =
+            || !self.sessions.get(session).expect("it has sent this").gate().changes_locks();
         match about {
             About::Transaction { id, params } => {
                 let mut text = Vec::new();
                 id.write(&mut text);
                 let operations = params.elements().into_iter().flatten();
-                Marks { id: Some(text), locks: self.sessions.owned_among(session, operations) }
+                let owned = || self.sessions.owned_among(session, operations);
+                Marks { id: Some(text), locks: are_decided().then(owned), changes_locks: false }
             }
             // It may be a transaction, too big to be looked at here.
-            About::Unknown => Marks { id: None, locks: self.sessions.owned_locks(session) },
+            About::Unknown => {
+                let owned = || self.sessions.owned_locks(session);
+                Marks { locks: are_decided().then(owned), ..Marks::default() }
+            }
+            About::Lock => Marks { changes_locks: true, ..Marks::default() },
             _ => Marks::default(),
         }
     }
@@ -138,7 +145,7 @@ impl Server {
                 name.write(&mut text);
                 self.subscriptions.db_of(id, &text).map(Lane::Db)
             }
-            About::Probe | About::Echo | About::None | About::Unknown => None,
+            About::Probe | About::Echo | About::None | About::Lock | About::Unknown => None,
         }
     }
 
@@ -188,7 +195,7 @@ impl Server {
                         let locks = locks.unwrap_or_else(owned);
                         if follows {
                             // That is not decided yet, and nobody leads any more.
-                            let marks = Marks { id: Some(origin.id), locks };
+                            let marks = Marks::of_transaction(origin.id, locks);
                             let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
                             return self.sessions.put_back(id, message, lane, marks);
                         }
@@ -332,7 +339,7 @@ impl Server {
             (trigger.is_read_only, trigger.locks) = (Some(true), Some(locks));
             return self.databases.set_aside_new(&mut self.sessions, trigger);
         }
-        let marks = Marks { id: Some(origin.id), locks };
+        let marks = Marks::of_transaction(origin.id, locks);
         self.wait_for(id, db, Lane::Db(db), Incoming::Checked(message), marks);
     }
 

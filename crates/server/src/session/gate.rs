@@ -160,6 +160,11 @@ impl Gate {
         is_checked || self.queue.iter().any(|queued| is_meant(&queued.marks))
     }
 
+    /// Whether a message waits by which the session asks for a lock, or gives one up.
+    pub(crate) fn changes_locks(&self) -> bool {
+        self.queue.iter().any(|queued| queued.marks.changes_locks)
+    }
+
     /// Whether anything waits, or would.
     pub(crate) fn is_closed(&self) -> bool {
         !self.holds.is_empty() || !self.queue.is_empty()

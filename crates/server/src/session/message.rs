@@ -44,6 +44,8 @@ pub(crate) enum About<'m> {
     Echo,
     /// No database.
     None,
+    /// A lock that the session asks for or gives up.
+    Lock,
     /// The database of this name.
     Db(Text<'m>),
     /// A transaction: the id of the request, and its parameters.
@@ -96,14 +98,12 @@ impl<'m> About<'m> {
                 first().map_or(Self::None, Self::Monitor)
             }
             Some(Method::Echo) => Self::Echo,
+            Some(Method::Lock | Method::Steal | Method::Unlock) => Self::Lock,
             Some(
                 Method::ListDbs
                 | Method::Features
                 | Method::GetServerId
                 | Method::Path
-                | Method::Lock
-                | Method::Steal
-                | Method::Unlock
                 | Method::SetDbChangeAware
                 | Method::Cancel,
             )
@@ -118,14 +118,22 @@ pub(crate) struct Marks {
     /// The id of a `transact` request, as JSON text: `cancel` asks for it.
     pub(crate) id: Option<Vec<u8>>,
     /// The locks that the session owned when the message came, as far as it asks for them: it may
-    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them.
-    pub(crate) locks: Vec<Held>,
+    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if
+    /// what the session owns is decided by a message before it that waits, too.
+    pub(crate) locks: Option<Vec<Held>>,
+    /// The session asks for a lock, or gives one up.
+    pub(crate) changes_locks: bool,
 }
 
 impl Marks {
+    /// Those of a `transact` request whose turn it was: which locks count for it has been decided.
+    pub(crate) fn of_transaction(id: Vec<u8>, locks: Vec<Held>) -> Self {
+        Self { id: Some(id), locks: Some(locks), changes_locks: false }
+    }
+
     /// What it occupies besides the message, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let locks = self.locks.iter().map(|held| held.name.len() + size_of::<Held>());
+        let locks = self.locks.iter().flatten().map(|held| held.name.len() + size_of::<Held>());
         self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>()
     }
 }

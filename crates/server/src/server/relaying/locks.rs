@@ -3,7 +3,7 @@
 use weir_engine::Outcome;
 use weir_upstream::follower::Output;
 
-use crate::database::Databases;
+use crate::database::{Databases, Trigger};
 use crate::ids::{DbId, SessionId};
 use crate::relays::Relay;
 use crate::relays::forwards::{Fence, Forward, Forwards};
@@ -46,7 +46,8 @@ fn is_yet_to_go(
     let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
     let with_helpers = databases.unfinished(db).filter(|trigger| trigger.origin.is_of(owner));
     let mut triggers = forwards.unsent(owner).chain(with_helpers);
-    let has_coming = || session.gate().has_coming(|marks| is_under(&marks.locks));
+    let has_coming =
+        || session.gate().has_coming(|marks| marks.locks.as_deref().is_some_and(is_under));
     !forwards.may_wait(owner) && has_coming()
         || triggers.any(|trigger| trigger.locks.as_deref().is_some_and(is_under))
 }
@@ -121,6 +122,19 @@ impl Server {
         }
         self.tell_owner(Some(Turn::Lost(name.to_owned())));
         false
+    }
+
+    /// A transaction comes while the source cannot be asked for the locks that it asserts.
+    pub(super) fn assert_away(&mut self, db: DbId, trigger: &Trigger) {
+        if trigger.is_conversion() {
+            return;
+        }
+        for name in asserted(operations(trigger.message.text()).into_iter()) {
+            if self.sessions.is_locked(&name) {
+                let turn = self.relays.get_mut(db).locks.asserted_away(&name);
+                self.tell_owner(turn);
+            }
+        }
     }
 
     fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) {
@@ -212,11 +226,14 @@ impl Server {
         let Self { shell, sessions, .. } = self;
         match turn {
             Some(Turn::Lost(name)) => sessions.tell_owner(shell, &name, false),
-            // Whoever does not know that others have had it, has had it all the time.
-            Some(Turn::Back(name)) if sessions.knows_of_loss(&name) => {
+            Some(Turn::Back(name)) => {
+                // Who came to own it here meanwhile has not asserted it yet.
+                if !sessions.knows_of_loss(&name) {
+                    sessions.tell_owner(shell, &name, false);
+                }
                 sessions.tell_owner(shell, &name, true);
             }
-            Some(Turn::Back(_)) | None => {}
+            None => {}
         }
     }
 }

@@ -93,12 +93,14 @@ impl Server {
     /// What is for the source waits for its turn. While the source is away it counts as kept for its session.
     fn queue_forwards(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
-            let Self { sessions, relays, .. } = self;
-            let relay = relays.get_mut(db);
+            let relay = self.relays.get_mut(db);
             if relay.follower.may_ask() {
                 relay.forwards.push(trigger, 0);
                 continue;
             }
+            self.assert_away(db, &trigger);
+            let Self { sessions, relays, .. } = self;
+            let relay = relays.get_mut(db);
             match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => relay.forwards.push(trigger, bytes),
                 Ok(None) => self.lose_request(trigger),
