@@ -5,6 +5,7 @@
 //!
 //! `WEIR_ROUNDS=100 WEIR_SEED=7` does more of it, in another order.
 
+use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -239,4 +240,47 @@ fn a_leader_that_nobody_hears_or_that_hears_nobody_is_followed_by_another() {
     group.stop_all();
     group.bring_files_back();
     group.check_files();
+}
+
+/// The sockets of connections to these ports of this host, both ends of each: whose they are, and after how many
+/// hundredths of a second of silence the system will ask whether the other end is there, if it will (proc(5),
+/// `/proc/net/tcp`).
+fn silences(ports: &[u16]) -> Vec<(String, Option<u64>)> {
+    const ESTABLISHED: &str = "01";
+    const KEEPALIVE: &str = "02";
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("proc is there");
+    let ends_there = |end: &str| {
+        let port = end.split_once(':').map(|(_, port)| u16::from_str_radix(port, 16));
+        port.is_some_and(|port| port.is_ok_and(|port| ports.contains(&port)))
+    };
+    let mut sockets = Vec::new();
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, remote, state, _, timer, ..] = fields[..] else { panic!("{line}") };
+        if state == ESTABLISHED && (ends_there(local) || ends_there(remote)) {
+            let (kind, after) = timer.split_once(':').expect("a timer");
+            let after = u64::from_str_radix(after, 16).expect("a number");
+            sockets.push((format!("{local} {remote}"), (kind == KEEPALIVE).then_some(after)));
+        }
+    }
+    sockets
+}
+
+/// Neither end may say anything any more; a host that lost its power or its network says nothing of it.
+#[test]
+fn the_system_watches_both_ends_of_what_members_say_to_each_other() {
+    let Some(group) = Group::weir(SCHEMA) else { return };
+    group.settle(&ALL);
+    let port =
+        |at: &usize| group.address(*at).rsplit(':').next().and_then(|port| port.parse().ok());
+    let ports: Vec<u16> = ALL.iter().map(|at| port(at).expect("a port")).collect();
+    // While what was said has not been acknowledged another timer runs.
+    let mut watched = BTreeSet::new();
+    support::eventually("all connections of members are watched", || {
+        let sockets = silences(&ports);
+        let soon = sockets.iter().filter(|(_, after)| after.is_some_and(|after| after <= 200));
+        watched.extend(soon.map(|(socket, _)| socket.clone()));
+        // Each of three has a connection to each other one, which has an end at both.
+        sockets.len() >= 12 && sockets.iter().all(|(socket, _)| watched.contains(socket))
+    });
 }
