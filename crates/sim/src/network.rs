@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_server::effect::Framing;
 use weir_server::event::{Event, LinkId, SessionId};
 
+use crate::node::Node;
 use crate::sessions::whole;
 use crate::world::{Due, World};
 
@@ -17,6 +18,14 @@ const PEER_SILENCE_US: u64 = 2_000_000;
 
 /// The host asks a silent one so often whether it is there, in microseconds.
 const PEER_ASKED_US: usize = 1_000_000;
+
+/// An attempt to connect to a host of which nothing is heard is made again after so long, in microseconds, then
+/// after twice as long each time, as TCP does.
+const ATTEMPT_US: u64 = 1_000_000;
+
+/// The host of a member gives an attempt to connect to a peer so long, in microseconds (`PEER_PATIENCE` of the real
+/// one). A relay says itself how long it waits for its source.
+const PEER_PATIENCE_US: u64 = 5_000_000;
 
 /// What is told of a connection whose other end is known to be gone.
 const RESET: &str = "Connection reset by peer";
@@ -36,6 +45,16 @@ pub(crate) enum Socket {
 pub(crate) struct End {
     pub(crate) node: usize,
     pub(crate) socket: Socket,
+}
+
+/// A connection that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) link: LinkId,
+    pub(crate) target: String,
+    pub(crate) framing: Framing,
+    /// When the server asked for it.
+    pub(crate) since_us: u64,
 }
 
 /// All connections.
@@ -99,19 +118,33 @@ impl End {
 }
 
 impl World {
-    pub(crate) fn connect(&mut self, node: usize, link: LinkId, target: &str, framing: Framing) {
+    /// A server connects, unless it has given that up.
+    pub(crate) fn connect(&mut self, node: usize, attempt: Attempt) {
+        let link = attempt.link;
+        if !self.nodes[node].links.contains(&link) {
+            return;
+        }
         let at = self.now_us + 300 + self.delay_us();
-        let is_json = matches!(framing, Framing::Json);
-        let place = |node: &crate::node::Node| match is_json {
-            true => node.client_address == target && node.remote.is_some(),
-            false => node.address == target && node.port.is_some(),
+        let is_json = matches!(attempt.framing, Framing::Json);
+        let is_there = |node: &Node| match is_json {
+            true => node.client_address == attempt.target && node.remote.is_some(),
+            false => node.address == attempt.target && node.port.is_some(),
         };
-        let other = self.nodes.iter().position(place);
-        let other = other.filter(|other| !self.is_cut(node, *other));
-        let Some(other) = other else {
-            let error = Some("Connection refused".into());
-            return self.event_at(at, node, Event::LinkDown { link, error });
+        let is_dark = |node: &Node| {
+            node.is_dark && [&node.client_address, &node.address].contains(&&attempt.target)
         };
+        let dark = || self.nodes.iter().position(is_dark);
+        let Some(other) = self.nodes.iter().position(is_there).or_else(dark) else {
+            return self.event_at(at, node, End::link(node, link).down("Connection refused"));
+        };
+        if self.nodes[other].is_dark || self.is_cut(node, other) {
+            let again_us = 2 * self.now_us - attempt.since_us + ATTEMPT_US;
+            let ends_us = attempt.since_us + PEER_PATIENCE_US;
+            if is_json || again_us < ends_us {
+                return self.due(again_us, node, Due::Connect(attempt));
+            }
+            return self.event_at(ends_us, node, End::link(node, link).down(TIMED_OUT));
+        }
         let theirs = match is_json {
             true => End::session(other, self.accept_client(at, other)),
             false => End::link(other, self.accept(at, node, other)),

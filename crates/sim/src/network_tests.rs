@@ -73,7 +73,33 @@ fn connections_that_are_cut_end_at_both_ends_though_the_cut_goes_on() {
         assert_eq!((world.connections(0, 1), world.half_open()), (0, 0));
         assert!(world.connections(0, 2) > 0 && world.connections(1, 2) > 0);
         world.heal();
-        world.run_for(1000);
+        world.run_for(PEER_PATIENCE_US / 1000);
         assert!(world.connections(0, 1) > 0, "they connect anew");
+    }
+}
+
+/// An attempt across a cut, or to a host without power, is answered by nobody: it is made again and again, and given
+/// up in the end.
+#[test]
+fn who_connects_to_a_host_that_is_silent_waits() {
+    const FIRST_MS: u64 = ATTEMPT_US / 1000;
+    for is_healed in [false, true] {
+        let mut world = world(2);
+        world.cut(0, 1, true);
+        let link = LinkId(7777);
+        world.nodes[0].links.insert(link);
+        let (target, since_us) = (world.nodes[1].address.clone(), world.now_us);
+        world.connect(0, Attempt { link, target, framing: Framing::Bytes, since_us });
+        let is_made = |world: &World| world.network.ends.contains_key(&End::link(0, link));
+        world.run_for(FIRST_MS + 1);
+        assert!(!is_made(&world) && world.nodes[0].links.contains(&link), "it waits");
+        if is_healed {
+            world.heal();
+            world.run_for(2 * FIRST_MS);
+            assert!(is_made(&world), "the third attempt is heard");
+        } else {
+            world.run_for(PEER_PATIENCE_US / 1000 - FIRST_MS);
+            assert!(!is_made(&world) && !world.nodes[0].links.contains(&link), "it has ended");
+        }
     }
 }

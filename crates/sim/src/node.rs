@@ -14,7 +14,7 @@ use crate::checks::Looks;
 use crate::disk::Disk;
 use crate::files::{load, member_copy};
 use crate::forgetting::Copy;
-use crate::network::End;
+use crate::network::{Attempt, End};
 use crate::world::{Due, World};
 
 /// Where every server has its database.
@@ -57,6 +57,8 @@ pub(crate) struct Node {
     slow_until_us: u64,
     /// The process is down until then.
     pub(crate) down_until_us: u64,
+    /// The host has no power until the process is started again: whoever connects hears nothing.
+    pub(crate) is_dark: bool,
     /// Nothing happens here before (SIGSTOP).
     pub(crate) paused_until_us: u64,
     /// How far its clock is from that of the world.
@@ -121,6 +123,7 @@ impl Node {
             slow_us: 0,
             slow_until_us: 0,
             down_until_us: 0,
+            is_dark: false,
             paused_until_us: 0,
             skew_ms: 0,
             last_step_us: 0,
@@ -229,6 +232,7 @@ impl World {
         server.set_step_cost_max(step_cost_max);
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
+        self.nodes[n].is_dark = false;
         self.nodes[n].started_us = self.now_us;
         if self.nodes[n].is_relay() {
             // Most of its sources may have left for good, and the run is too short for long pauses.
@@ -374,7 +378,8 @@ impl World {
             Effect::CloseForPeers { .. } => self.nodes[n].port = None,
             Effect::Connect { link, target, framing, .. } => {
                 self.nodes[n].links.insert(link);
-                self.connect(n, link, &target, framing);
+                let since_us = self.now_us;
+                self.connect(n, Attempt { link, target, framing, since_us });
             }
             Effect::SendTo { link, bytes } => self.send(End::link(n, link), &bytes),
             Effect::CloseLink { link } => {

@@ -17,7 +17,7 @@ use crate::clients::{Client, schema};
 use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::faults::{Faults, Lie};
-use crate::network::{End, Network, Socket};
+use crate::network::{Attempt, End, Network, Socket};
 use crate::node::{Node, addresses};
 use crate::pipelines::Pipeline;
 use crate::plan::{Part, Plan};
@@ -127,6 +127,8 @@ pub(crate) enum Due {
     Operator,
     /// A host may have heard nothing on a connection for too long: the other end is gone, or cut off.
     Silent(Socket),
+    /// A server tries once more to connect to a host of which it has heard nothing.
+    Connect(Attempt),
     /// Faults are thought of.
     Faults,
     /// All cuts end.
@@ -369,6 +371,7 @@ impl World {
         }
         match due {
             Due::Event(event) => self.handle(n, event),
+            Due::Connect(attempt) => self.connect(n, attempt),
             Due::Silent(socket) => self.end_if_silent(End { node: n, socket }),
             Due::Work(id) => self.do_work(n, id),
             Due::Copy(copies, event) if copies == node.disk.copies => self.handle(n, event),
@@ -426,6 +429,7 @@ impl World {
         self.close_all(n, is_told);
         let sessions: Vec<SessionId> = self.nodes[n].sessions.iter().copied().collect();
         self.nodes[n].end();
+        self.nodes[n].is_dark = !is_told;
         match is_crash {
             true if self.faults.lie == Some(Lie::ForgetsAll) => self.nodes[n].disk.forget(),
             true => self.nodes[n].disk.crash(&mut self.rng),

@@ -387,17 +387,6 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: false,
     },
     Fault {
-        name: "relay-answers-too-early",
-        places: &[Place {
-            file: "crates/server/src/server/relaying/requests.rs",
-            good: "reply) if !self.has_state(db, state) => {",
-            bad: "reply) if !PLANTED && !self.has_state(db, state) => {",
-        }],
-        test: RELAYS,
-        found_by: "reads",
-        alone: false,
-    },
-    Fault {
         name: "relay-follows-itself",
         places: &[
             Place {
