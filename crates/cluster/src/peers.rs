@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
     /// The other end has greeted as a member of this kind.
     pub(crate) is_ours: bool,
+    /// What is said to the peer on its lane goes here.
+    pub(crate) carries: bool,
     /// Since when there is the connection, or the attempt; monotonic.
     pub(crate) since_us: u64,
     pub(crate) decoder: Decoder,
@@ -176,6 +178,7 @@ impl Peers {
                     name: address.clone(),
                     is_up: false,
                     is_ours: false,
+                    carries: false,
                     since_us: now_us,
                     decoder: Decoder::new(),
                 };
@@ -199,6 +202,7 @@ impl Peers {
             name,
             is_up: true,
             is_ours: false,
+            carries: false,
             since_us: now_us,
             decoder: Decoder::new(),
         };
@@ -266,10 +270,20 @@ impl Peers {
         };
         let link = made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))));
         match link {
-            Some(link) => self.taken.insert((peer, lane), link),
-            None => self.taken.remove(&(peer, lane)),
-        };
+            Some(link) => {
+                self.links.get_mut(&link).expect("it has just been found").carries = true;
+                self.taken.insert((peer, lane), link);
+            }
+            None => {
+                self.taken.remove(&(peer, lane));
+            }
+        }
         link
+    }
+
+    /// Whether a member can be told something.
+    pub(crate) fn is_reached(&mut self, peer: Uuid, lane: Lane) -> bool {
+        self.link_to(peer, lane).is_some()
     }
 
     /// Tells a member; false if there is no connection.

@@ -93,6 +93,9 @@ impl Member {
             Membership::Member if self.is_split() => {
                 "disconnected from the cluster (entries that are committed here are lost there)"
             }
+            Membership::Member if self.is_starved_for_long() => {
+                "disconnected from the cluster (the leader's entries do not come, though it is heard)"
+            }
             Membership::Member if !self.is_connected() => {
                 "disconnected from the cluster (election timeout)"
             }

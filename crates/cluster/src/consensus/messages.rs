@@ -77,7 +77,8 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
         let at = Position { term: entry.term, index: entry.index };
         Some(crate::Entry { at, content: store.content(at)? })
     });
-    let entries = as_many_as_fit(entries, FRAME_BYTES_MAX);
+    let mut entries: Vec<crate::Entry> = entries.collect();
+    entries.truncate(as_many_as_fit(entries.iter(), FRAME_BYTES_MAX));
     Some(Step {
         kind: kind.0,
         term: message.term,
@@ -94,21 +95,21 @@ pub(super) fn to_step(message: &Message, store: &Store) -> Option<Step> {
     })
 }
 
-/// As many as a frame of so many bytes has room for, at least one, which is refused elsewhere if it is too long. The
+/// How many of these a frame of so many bytes has room for, at least one, which is refused elsewhere if it is too long. The
 /// library counts no texts, and finds out from the answer that the rest has not come.
-fn as_many_as_fit(
-    entries: impl Iterator<Item = crate::Entry>,
+pub(super) fn as_many_as_fit<'e>(
+    entries: impl Iterator<Item = &'e crate::Entry>,
     frame_bytes: usize,
-) -> Vec<crate::Entry> {
+) -> usize {
     let mut room = frame_bytes.saturating_sub(STEP_BYTES_MAX);
-    let mut taken = Vec::new();
+    let mut taken = 0;
     for entry in entries {
         let bytes = entry.content.len() + ENTRY_BYTES_MAX;
-        if !taken.is_empty() && (bytes > room || taken.len() as u64 == THINGS_MAX) {
+        if taken > 0 && (bytes > room || taken as u64 == THINGS_MAX) {
             break;
         }
         room = room.saturating_sub(bytes);
-        taken.push(entry);
+        taken += 1;
     }
     taken
 }
@@ -164,7 +165,8 @@ mod tests {
             let content = Content::Data { eid: Uuid::ZERO, text: vec![b' '; 936].into() };
             crate::Entry { at: Position { term: 1, index }, content }
         };
-        let fit = |frame_bytes| as_many_as_fit((1..=3).map(entry), frame_bytes).len();
+        let entries: Vec<crate::Entry> = (1..=3).map(entry).collect();
+        let fit = |frame_bytes| as_many_as_fit(entries.iter(), frame_bytes);
         assert_eq!(fit(0), 1, "one goes, or none ever would");
         assert_eq!(fit(STEP_BYTES_MAX + 1999), 1);
         assert_eq!(fit(STEP_BYTES_MAX + 2000), 2);

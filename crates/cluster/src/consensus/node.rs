@@ -1,6 +1,6 @@
 //! One node of the raft library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use raft::prelude::{
@@ -12,7 +12,7 @@ use weir_log::clustered::Servers;
 
 use super::check::{self, Odd};
 use super::disk::Disk;
-use super::messages::{APPEND, COMMIT, is_free, to_message, to_step};
+use super::messages::{APPEND, COMMIT, as_many_as_fit, is_free, to_message, to_step};
 use super::servers::Numbers;
 use super::store::{Fetch, Mark, Store};
 use super::{ELECTION_TICKS, ELECTION_TICKS_MORE, HEARTBEAT_TICKS};
@@ -22,6 +22,14 @@ use crate::wire::Step;
 
 /// Bytes of texts in one message, or one entry.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of texts in a message, or one entry, to a member of which it is not known where its log ends, or that has lost a
+/// connection: the answer says from where on it lacks entries.
+const PROBE_BYTES_MAX: usize = 64 << 10;
+
+/// Such a message is not sent again on the same connection before its answer can have come: an election timer, and
+/// another one for each so many bytes.
+const PROBE_BYTES_PER_TIMER: u64 = 1 << 20;
 
 /// Messages with entries that are under way to a member.
 const MESSAGES_IN_FLIGHT: usize = 64;
@@ -90,6 +98,21 @@ pub(crate) struct Node {
     /// The log before a snapshot that is not in the file's place yet, who voted then, and what of it is on the disk.
     before: Option<(Store, ConfState, Disk)>,
     disk: Disk,
+    /// Ticks so far.
+    ticks: u64,
+    /// To whom entries were sent of whom it is not known where their logs end, by number.
+    probes: BTreeMap<u64, Probe>,
+    /// Members, by number, whose answers may have been lost: they are asked once more what they have.
+    unsure: BTreeSet<u64>,
+}
+
+/// Entries that were sent to find out where a member's log ends.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// The leader's term, and the entry before them.
+    behind: (u64, u64),
+    /// Until this tick the answer may be on its way.
+    until: u64,
 }
 
 impl Node {
@@ -105,7 +128,16 @@ impl Node {
         let store = Store::new(start.mark, (voters, first_voters), hard, start.entries);
         let disk = Disk::new(store.last());
         let raw = raw_node(id, commit, store);
-        let mut node = Self { raw, numbers, seed: start.seed, before: None, disk };
+        let mut node = Self {
+            raw,
+            numbers,
+            seed: start.seed,
+            before: None,
+            disk,
+            ticks: 0,
+            probes: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+        };
         node.draw();
         node
     }
@@ -282,6 +314,7 @@ impl Node {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self) {
+        self.ticks += 1;
         // Who waits for its disk does not campaign: it must not lead before it has what it has.
         let is_waiting = !self.is_leader() && !check::is_persisted(&self.raw.raft);
         if !is_waiting || self.ticks_left() > 1 {
@@ -506,7 +539,7 @@ impl Node {
         Some(ready)
     }
 
-    fn outgoing(&self, message: &Message, is_now: bool, ready: &mut Ready) {
+    fn outgoing(&mut self, message: &Message, is_now: bool, ready: &mut Ready) {
         let to = self.numbers.id(message.to).expect("messages go to somebody");
         let Some(mut step) = to_step(message, self.raw.store()) else {
             assert_eq!(message.get_msg_type(), MessageType::MsgSnapshot, "all others are steps");
@@ -517,14 +550,42 @@ impl Node {
             let progress = self.raw.raft.prs().get(to);
             progress.is_some_and(|progress| progress.state == ProgressState::Replicate)
         };
-        if step.kind == APPEND && step.entries.is_empty() && is_followed(message.to) {
-            step.kind = COMMIT;
+        if step.kind == APPEND {
+            if is_followed(message.to) {
+                self.probes.remove(&message.to);
+                if step.entries.is_empty() && !self.unsure.remove(&message.to) {
+                    step.kind = COMMIT;
+                }
+            } else {
+                let upto = as_many_as_fit(step.entries.iter(), PROBE_BYTES_MAX);
+                step.entries.truncate(upto);
+                if !self.may_probe(message.to, &step) {
+                    return;
+                }
+            }
         }
         if self.is_leader() && step.term == self.term() {
             step.synced = self.raw.raft.raft_log.persisted;
         }
         let queue = if is_now { &mut ready.messages } else { &mut ready.acknowledgements };
         queue.push((to, step));
+    }
+
+    /// Whether entries are sent to a member of which it is not known where its log ends. The library sends them whenever
+    /// the member says that it is there, though they may be on their way behind much else.
+    fn may_probe(&mut self, to: u64, step: &Step) -> bool {
+        let behind = (step.term, step.index);
+        let is_on_its_way = |probe: &Probe| probe.behind == behind && self.ticks < probe.until;
+        if step.entries.is_empty() {
+            return true;
+        }
+        if self.probes.get(&to).is_some_and(is_on_its_way) {
+            return false;
+        }
+        let bytes: usize = step.entries.iter().map(|entry| entry.content.len()).sum();
+        let timers = 1 + bytes as u64 / PROBE_BYTES_PER_TIMER;
+        self.probes.insert(to, Probe { behind, until: self.ticks + timers * ELECTION_TICKS });
+        true
     }
 
     /// All up to this ready is on the disk.
@@ -565,9 +626,17 @@ impl Node {
         self.draw();
     }
 
+    /// What a member has answered may not have come.
+    pub(crate) fn answers_lost(&mut self, id: Uuid) {
+        let number = self.numbers.of(id);
+        self.probes.remove(&number);
+        self.unsure.insert(number);
+    }
+
     /// What was sent to a member may not have come.
     pub(crate) fn unreachable(&mut self, id: Uuid) {
         let number = self.numbers.of(id);
+        self.answers_lost(id);
         self.raw.report_unreachable(number);
         self.draw();
     }

@@ -95,6 +95,10 @@ impl Member {
         let Some((leader, of, at_us)) = before else { return };
         if (leader, of) == (from, term) {
             let silent_us = self.now_us.saturating_sub(at_us);
+            if silent_us > self.election_timer * 1000 {
+                // It was not late, but away, or this member was: no timer is to bear that.
+                return;
+            }
             let beat_us = HEARTBEAT_TICKS * tick_us(self.election_timer);
             self.delays.note(silent_us.saturating_sub(beat_us));
             self.warn_of_delays();

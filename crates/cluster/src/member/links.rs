@@ -40,6 +40,7 @@ impl Member {
 
     pub(super) fn lost(&mut self, id: LinkId, error: Option<String>) {
         let Some(link) = self.peers.lost(self.now_us, id) else { return };
+        self.note_cut(&link, error.as_deref());
         if link.is_up && link.is_ours {
             let why = error.unwrap_or_else(|| "closed by peer".to_owned());
             let text = format!("{}: connection closed ({why})", link.name);
@@ -71,7 +72,11 @@ impl Member {
         if link.lane() == Some(Lane::Log) && self.servers.contains_key(&peer) {
             self.untold.insert(peer);
         }
-        self.node.unreachable(peer);
+        if link.lane() != Some(Lane::Log) {
+            self.node.answers_lost(peer);
+        } else if link.carries {
+            self.node.unreachable(peer);
+        }
         self.snapshot_cut(peer);
         // Nothing of the owner's goes any other way.
         if link.lane() == Some(Lane::Log) {
@@ -283,6 +288,7 @@ impl Member {
                 if self.servers.contains_key(&from) {
                     self.promises.heard(from, &step);
                 }
+                self.note_leaders_log(from, &step);
                 let is_given_lead = step.kind == TIMEOUT_NOW;
                 if !is_given_lead || !self.snapshots.is_installing() {
                     let remark = self.node.step(from, step)?;

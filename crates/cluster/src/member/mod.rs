@@ -17,6 +17,7 @@ mod removing;
 mod silence;
 mod snapshots;
 mod split;
+mod starved;
 mod steps;
 mod texts;
 
@@ -41,6 +42,7 @@ use crate::member::promises::Promises;
 use crate::member::removing::{Gone, Removals};
 use crate::member::silence::Silence;
 use crate::member::snapshots::Snapshots;
+use crate::member::starved::Starved;
 use crate::member::steps::Steps;
 use crate::member::texts::Texts;
 use crate::peers::Peers;
@@ -241,6 +243,7 @@ pub struct Member {
     leaderless_us: Option<u64>,
     /// When anything was heard of each peer last.
     pub(crate) silence: Silence,
+    starved: Starved,
     complaints: Complaints,
     pub(crate) delays: Delays,
     /// What goes wrong on purpose.
@@ -328,6 +331,7 @@ impl Member {
             is_given_lead: false,
             leaderless_us: Some(now_us),
             silence: Silence::default(),
+            starved: Starved::default(),
             complaints: Complaints::default(),
             delays: Delays::new(now_us),
             failure: None,
@@ -446,13 +450,18 @@ impl Member {
 
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
     /// known no leader for as long as the election timer is says no, and so does one whose disk has
-    /// refused everything, or each snapshot, for so long, for it falls behind.
+    /// refused everything, or each snapshot, for so long, for it falls behind, or to which none of its leader's entries
+    /// have come for several timers.
     pub fn is_connected(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
         let has_room = !self.is_stuck_for_long() && !self.lacks_snapshot_for_long();
         let takes_part = self.is_member() && !self.is_departing();
-        takes_part && has_room && !self.is_split() && !self.leaderless_us.is_some_and(is_alone)
+        takes_part
+            && has_room
+            && !self.is_starved_for_long()
+            && !self.is_split()
+            && !self.leaderless_us.is_some_and(is_alone)
     }
 
     /// Whether no snapshot could be kept for as long as the election timer is.

@@ -4,6 +4,9 @@
 //! The raft library looks only once in an election timer whether a majority was heard since it looked
 //! last, which can take twice as long, and tells nobody.
 //!
+//! So it is where the others are heard, and entries do not come to them, as where a network loses long packets, or a
+//! firewall one connection of two.
+//!
 //! And a leader that hears one member no more, for as long as an operator has said, removes it
 //! (`docs/decisions/019`).
 
@@ -13,13 +16,21 @@ use weir_data::Uuid;
 
 use super::Member;
 use super::clock::tick_us;
-use crate::consensus::{ELECTION_TICKS, TIMEOUT_NOW};
+use crate::consensus::{ELECTION_TICKS, Progress, TIMEOUT_NOW};
 use crate::effect::Level;
-use crate::wire::Step;
+use crate::peers::Link;
+use crate::wire::{Lane, Step};
 
 /// Who is silent is not removed before so many election timers have passed: as long as others may take
 /// to be heard again.
 pub const REMOVAL_TIMERS_MIN: u64 = 5;
+
+/// Entries do not come to a peer if the connection for them has ended so often, and the peer was heard in between,
+/// since it acknowledged any.
+const CUTS_MAX: u32 = 2;
+
+/// What the system says of a connection whose other end has acknowledged nothing for too long (`ETIMEDOUT`).
+const TIMED_OUT: &str = "Connection timed out";
 
 /// So many members stay at least, however long some are silent.
 const MEMBERS_MIN: usize = 3;
@@ -31,6 +42,8 @@ pub(crate) struct Silence {
     counted_us: u64,
     /// When each peer was heard last.
     heard: BTreeMap<Uuid, Heard>,
+    /// To whom a leader's entries may not come.
+    cuts: BTreeMap<Uuid, Cuts>,
     /// Since when the member leads, if it does.
     led_since: Option<u64>,
     /// After so long a silent member is removed, in milliseconds; never if there is none.
@@ -44,7 +57,35 @@ struct Heard {
     at_us: u64,
 }
 
+/// How often the connection for entries to a peer that lacks some has ended since it had those up to this one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cuts {
+    match_index: u64,
+    count: u32,
+    /// When it was counted last.
+    counted_us: u64,
+}
+
 impl Silence {
+    /// The connection for entries to a peer that lacks some, and has these, has ended. True if it is one to whom none
+    /// come.
+    fn cut(&mut self, peer: Uuid, match_index: u64) -> bool {
+        let before = self.cuts.get(&peer).filter(|cuts| cuts.match_index == match_index);
+        // Who is not there is not cut off.
+        if before.is_some_and(|cuts| !self.is_heard_since(peer, cuts.counted_us)) {
+            return false;
+        }
+        let count = before.map_or(0, |cuts| cuts.count).saturating_add(1);
+        self.cuts.insert(peer, Cuts { match_index, count, counted_us: self.counted_us });
+        count >= CUTS_MAX
+    }
+
+    /// Whether entries do not come to a peer that has these.
+    fn is_cut_off(&self, peer: Uuid, match_index: u64) -> bool {
+        let is_it = |cuts: &Cuts| cuts.match_index == match_index && cuts.count >= CUTS_MAX;
+        self.cuts.get(&peer).is_some_and(is_it)
+    }
+
     /// Something came from a peer.
     pub(super) fn heard(&mut self, peer: Uuid, now_us: u64) {
         self.heard.insert(peer, Heard { counted_us: self.counted_us, at_us: now_us });
@@ -53,6 +94,7 @@ impl Silence {
     /// Forgets when peers were heard who are not wanted any more.
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&Uuid) -> bool) {
         self.heard.retain(|peer, _| is_wanted(peer));
+        self.cuts.retain(|peer, _| is_wanted(peer));
     }
 
     /// How much time has been counted.
@@ -81,23 +123,25 @@ impl Silence {
     }
 
     /// A tick of this length has passed. Whether a leader has heard of too few of these `others` for an
-    /// election timer to make a majority with it.
+    /// election timer to make a majority with it; those count that its entries come to.
     fn is_alone(
         &mut self,
         tick_us: u64,
         is_leader: bool,
-        others: impl Iterator<Item = Uuid>,
+        others: impl Iterator<Item = (Uuid, bool)>,
     ) -> bool {
         self.counted_us += tick_us;
         if !is_leader {
             self.led_since = None;
+            self.cuts.clear();
             return false;
         }
         let led_since = *self.led_since.get_or_insert(self.counted_us);
         let (mut voters, mut heard) = (1, 1);
-        for peer in others {
+        for (peer, is_cut_off) in others {
             voters += 1;
-            heard += usize::from(self.silent_us(peer, led_since) < ELECTION_TICKS * tick_us);
+            let is_heard = self.silent_us(peer, led_since) < ELECTION_TICKS * tick_us;
+            heard += usize::from(is_heard && !is_cut_off);
         }
         heard * 2 <= voters
     }
@@ -128,7 +172,9 @@ impl Member {
     /// Looks, at each tick, whether this member leads and hears of no majority.
     pub(super) fn look_for_silence(&mut self) {
         let own = self.id();
+        let cut_off = self.cut_off();
         let others = self.servers.keys().copied().filter(|id| *id != own);
+        let others = others.map(|id| (id, cut_off.contains(&id)));
         let tick_us = tick_us(self.election_timer);
         if !self.silence.is_alone(tick_us, self.node.is_leader(), others) {
             return self.remove_silent();
@@ -141,9 +187,50 @@ impl Member {
             let term = self.node.term();
             self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
         }
-        let text = format!("{}: no majority has been heard of, leading no more", self.name);
+        let what = match cut_off.is_empty() {
+            true => "no majority has been heard of",
+            false => "entries do not come to a majority, though it may be heard",
+        };
+        let text = format!("{}: {what}, leading no more", self.name);
         self.log_limited("silence", Level::Info, text);
         self.node.step_down();
+    }
+
+    /// Members to whom the entries of this leader do not come that they lack.
+    fn cut_off(&self) -> Vec<Uuid> {
+        if self.silence.cuts.is_empty() {
+            return Vec::new();
+        }
+        let last = self.node.last();
+        let is_cut_off = |(id, progress): (Uuid, Progress)| {
+            let has = progress.match_index;
+            (has < last && self.silence.is_cut_off(id, has)).then_some(id)
+        };
+        self.node.progress().into_iter().filter_map(is_cut_off).collect()
+    }
+
+    /// A connection, or an attempt at one, has ended for this reason: perhaps the one for entries. What the peer has
+    /// closed is not cut.
+    pub(super) fn note_cut(&mut self, link: &Link, error: Option<&str>) {
+        let Some(peer) = link.peer.filter(|_| link.lane() == Some(Lane::Log)) else { return };
+        if error != Some(TIMED_OUT) {
+            return;
+        }
+        if !link.carries && self.peers.is_reached(peer, Lane::Log) {
+            return;
+        }
+        let progress = self.node.progress().get(&peer).copied();
+        let Some(Progress { match_index, .. }) = progress else { return };
+        let is_lacking = match_index < self.node.last();
+        if is_lacking && self.silence.cut(peer, match_index) {
+            let text = format!(
+                "{}: server {} is heard, and entries do not come there: does the network lose long packets (MTU), or \
+                 a firewall one of two connections?",
+                link.name,
+                self.nickname(peer)
+            );
+            self.log_limited("cut_off", Level::Warning, text);
+        }
     }
 
     /// Has members removed that are silent for so many milliseconds, while this one leads; `None` never
@@ -185,12 +272,16 @@ mod tests {
 
     const OTHERS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
 
+    fn others() -> impl Iterator<Item = (Uuid, bool)> {
+        OTHERS.into_iter().map(|id| (id, false))
+    }
+
     /// How many ticks of a microsecond pass until the leader is alone, if `hears` says whom it hears at which.
     fn ticks_until_alone(hears: impl Fn(u64) -> Vec<Uuid>) -> Option<u64> {
         let mut silence = Silence::default();
         (1..1000).find(|tick| {
             hears(*tick).into_iter().for_each(|peer| silence.heard(peer, 0));
-            silence.is_alone(1, true, OTHERS.into_iter())
+            silence.is_alone(1, true, others())
         })
     }
 
@@ -214,12 +305,12 @@ mod tests {
     fn who_has_just_begun_to_lead_waits_as_long() {
         let mut silence = Silence::default();
         for _ in 0..500 {
-            assert!(!silence.is_alone(1, false, OTHERS.into_iter()));
+            assert!(!silence.is_alone(1, false, others()));
         }
         for _ in 0..ELECTION_TICKS {
-            assert!(!silence.is_alone(1, true, OTHERS.into_iter()));
+            assert!(!silence.is_alone(1, true, others()));
         }
-        assert!(silence.is_alone(1, true, OTHERS.into_iter()));
+        assert!(silence.is_alone(1, true, others()));
     }
 
     /// Whom a leader may remove of others that it heard last at these ticks, at tick 1000, if that takes
@@ -255,5 +346,24 @@ mod tests {
     fn who_is_alone_in_the_cluster_is_a_majority() {
         let mut silence = Silence::default();
         assert!((0..500).all(|_| !silence.is_alone(1, true, [].into_iter())));
+    }
+
+    #[test]
+    fn who_is_heard_and_gets_no_entries_does_not_count() {
+        let mut silence = Silence::default();
+        assert!(!silence.is_alone(1, true, others()));
+        assert!(!silence.cut(OTHERS[0], 7), "that happens");
+        assert!(!silence.cut(OTHERS[0], 7) && !silence.is_cut_off(OTHERS[0], 7), "it is away");
+        assert!(!silence.is_alone(1, true, others()));
+        OTHERS.into_iter().for_each(|peer| silence.heard(peer, 0));
+        assert!(silence.cut(OTHERS[0], 7), "it was heard, and has got nothing");
+        assert!(silence.is_cut_off(OTHERS[0], 7) && !silence.is_cut_off(OTHERS[1], 7));
+        assert!(!silence.is_cut_off(OTHERS[0], 8), "it has got one");
+        assert!(!silence.cut(OTHERS[0], 8) && !silence.is_cut_off(OTHERS[0], 8));
+        let with = |cut_off: [bool; 2]| OTHERS.into_iter().zip(cut_off);
+        assert!(!silence.is_alone(1, true, with([true, false])));
+        assert!(silence.is_alone(1, true, with([true, true])));
+        silence.is_alone(1, false, others());
+        assert!(!silence.is_cut_off(OTHERS[0], 8), "who leads later begins anew");
     }
 }

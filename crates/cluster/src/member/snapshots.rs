@@ -306,6 +306,7 @@ impl Member {
             return self.refuse(link, "more of a snapshot than was asked for");
         }
         incoming.have = end;
+        self.starved.fed();
         let is_all = end == incoming.begin.len;
         self.effects.push_back(Effect::SnapshotPiece { bytes });
         if is_all {

@@ -7,7 +7,7 @@ use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
 use crate::consensus::{APPEND, HEARTBEAT_ANSWER};
-use crate::wire::{Frame, Hello, Lane, Step};
+use crate::wire::{Decoder, Frame, Hello, Lane, Said, Step};
 use crate::{
     Content, Effect, Entry, Event, Held, Level, LinkId, Logged, Member, Opened, Place, Position,
     Proposal,
@@ -45,6 +45,18 @@ pub(super) fn data(term: u64, index: u64) -> Entry {
 
 fn logged(Entry { at, content }: Entry) -> Logged {
     Logged { at, held: Held::Here(content), place: Some(Place { offset: 100 * at.index, len: 9 }) }
+}
+
+/// The steps that were sent on a connection.
+pub(super) fn steps_sent(bench: &Bench, link: LinkId) -> Vec<Step> {
+    let mut decoder = Decoder::new();
+    bench.sent.iter().filter(|(to, _)| *to == link).for_each(|(_, bytes)| decoder.feed(bytes));
+    let said = std::iter::from_fn(|| decoder.next().expect("frames"));
+    let steps = said.filter_map(|said| match said {
+        Said::Frame(Frame::Step(step)) => Some(step),
+        _ => None,
+    });
+    steps.collect()
 }
 
 /// The member under test is server 1 of three; entries 2 to 6 are in its log, 5 of them committed.

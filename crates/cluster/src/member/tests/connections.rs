@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, CLUSTER, address, server, three};
-use crate::consensus::APPEND;
+use super::bench::{Bench, CLUSTER, HEARTBEAT, address, server, steps_sent, three};
+use crate::consensus::{APPEND, TIMEOUT_NOW};
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Content, Entry, Event, Position};
+use crate::{Content, Entry, Event, LinkId, Position, Role};
 
 /// Requests that left on it have no other end to be answered on.
 #[test]
@@ -82,4 +82,102 @@ fn who_still_joins_says_that_nobody_answers() {
     bench.handle(Event::Connected { link });
     bench.handle(Event::Lost { link, error: None });
     assert_eq!(said(&bench, "may be no member of this server's cluster"), 1, "{:?}", bench.logs);
+}
+
+/// The system says this of a connection whose other end acknowledges nothing.
+const SILENT: &str = "Connection timed out";
+
+fn lose(bench: &mut Bench, link: LinkId, error: &str) {
+    bench.handle(Event::Lost { link, error: Some(error.to_owned()) });
+}
+
+/// A network may lose long packets and carry short ones, or a firewall stop one of two connections: heartbeats are
+/// answered, and nothing is committed.
+#[test]
+fn a_leader_whose_entries_come_to_no_majority_leads_no_more_though_it_is_heard() {
+    for (error, has_one, leads) in [
+        (SILENT, false, false),
+        // Two of three can go on.
+        (SILENT, true, true),
+        // A full disk, say: the other end has closed it.
+        ("Connection reset by peer", false, true),
+    ] {
+        let mut bench = Bench::leader();
+        let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+        let eight = bench.propose(8);
+        for times in 1..=2 {
+            let logs = [2, 3].map(|n| bench.greet(server(n), Lane::Log));
+            bench.well_for(&links, 500);
+            assert_eq!(bench.member.role(), Role::Leader, "{times}");
+            if has_one {
+                bench.acknowledge(links[0], eight);
+            }
+            logs.into_iter().for_each(|log| lose(&mut bench, log, error));
+        }
+        bench.well_for(&links, 500);
+        assert_eq!(bench.member.role() == Role::Leader, leads, "{error} {has_one}");
+        let said = |text: &str| bench.logs.iter().any(|(_, line)| line.contains(text));
+        assert_eq!(said("is heard, and entries do not come there"), error == SILENT);
+        assert_eq!(said("entries do not come to a majority"), !leads);
+        let is_given = steps_sent(&bench, links[0]).iter().any(|step| step.kind == TIMEOUT_NOW);
+        assert_eq!(is_given, !leads, "another one is to campaign");
+    }
+}
+
+/// A follower that hears its leader, and not its entries, is no good for clients.
+#[test]
+fn who_gets_no_entries_says_that_it_is_not_connected() {
+    let mut bench = Bench::follower();
+    let link = bench.greet(server(2), Lane::Control);
+    let has = bench.member.last_position().index;
+    let status = |bench: &mut Bench, synced: u64| {
+        for _ in 0..60 {
+            bench.pass(100);
+            let (term, commit) = (3, 5);
+            bench.say(link, Step { kind: HEARTBEAT, term, commit, synced, ..Step::default() });
+        }
+        (bench.member.is_connected(), bench.member.status().contains("entries do not come"))
+    };
+    assert_eq!(status(&mut bench, has), (true, false));
+    assert_eq!(status(&mut bench, has + 1), (false, true));
+    assert_eq!(status(&mut bench, has), (true, false));
+}
+
+/// What is sent again stands behind what was sent before, on a slow line for long.
+#[test]
+fn entries_are_not_sent_again_while_they_may_be_on_their_way() {
+    let mut bench = Bench::leader();
+    let [mut three, log] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+    let count = |bench: &Bench| {
+        let steps = steps_sent(bench, log);
+        let of_entries = steps.iter().filter(|step| step.kind == APPEND);
+        of_entries.map(|step| (step.index, step.entries.len())).collect::<Vec<_>>()
+    };
+    // Nobody knows where its log ends.
+    bench.well_for(&[three], 900);
+    let first = count(&bench);
+    assert_eq!(first.len(), 1, "its heartbeats are answered: {first:?}");
+    bench.well_for(&[three], 400);
+    assert_eq!(count(&bench), [first[0]; 2], "it may have come to nothing");
+    // Its answer may be lost.
+    lose(&mut bench, three, SILENT);
+    three = bench.greet(server(3), Lane::Control);
+    bench.well_for(&[three], 400);
+    assert_eq!(count(&bench), [first[0]; 3]);
+
+    let seven = bench.member.last_position();
+    bench.acknowledge(three, seven);
+    let eight = bench.propose(8);
+    let before = count(&bench);
+    assert_eq!(before.last(), Some(&(seven.index, 1)));
+    lose(&mut bench, three, SILENT);
+    three = bench.greet(server(3), Lane::Control);
+    bench.well_for(&[three], 900);
+    let asked = count(&bench)[before.len()..].to_vec();
+    assert_eq!(asked, [(eight.index, 0)], "what it has is asked once, and nothing sent again");
+    lose(&mut bench, log, SILENT);
+    let log = bench.greet(server(3), Lane::Log);
+    bench.well_for(&[three], 400);
+    let again = steps_sent(&bench, log);
+    assert!(again.iter().any(|step| step.index == seven.index && !step.entries.is_empty()));
 }

@@ -2,21 +2,14 @@
 
 use weir_data::Uuid;
 
-use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server};
+use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server, steps_sent};
 use crate::consensus::{APPEND, VOTE_REQUEST};
-use crate::wire::{Decoder, Frame, Lane, Said, Step};
+use crate::wire::{Frame, Lane, Step};
 use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Role};
 
 /// The entries that were sent on a connection.
 fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
-    let mut decoder = Decoder::new();
-    bench.sent.iter().filter(|(to, _)| *to == link).for_each(|(_, bytes)| decoder.feed(bytes));
-    let said = std::iter::from_fn(|| decoder.next().expect("frames"));
-    let steps = said.filter_map(|said| match said {
-        Said::Frame(Frame::Step(step)) => Some(step.entries),
-        _ => None,
-    });
-    steps.flatten().collect()
+    steps_sent(bench, link).into_iter().flat_map(|step| step.entries).collect()
 }
 
 /// An entry that a compaction takes out of the log is not sent as one that says nothing: its receiver could not tell.
