@@ -459,6 +459,9 @@ fn world_of_forgetting(seed: u64) -> World {
     World::new(seed, [3, 5][(seed % 2) as usize], 0, faults)
 }
 
+/// Whoever forgets votes only half an election timer later: few seeds have an election then.
+const FORGETFUL_SEEDS: u64 = 400;
+
 const FORGETFUL: [(Forgets, Lie); 2] =
     [(Forgets::OlderCopy, Lie::TellsNothing), (Forgets::BadRecord, Lie::IgnoresDamage)];
 
@@ -492,8 +495,8 @@ fn a_member_that_forgets_and_votes_loses_what_is_committed() {
             let run = || a_member_that_forgets(&mut world, how);
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
         };
-        let seen = (1..=LIE_SEEDS).filter(|seed| is_seen(*seed)).count();
-        println!("{how:?}: seen {seen} times");
-        assert!(seen > 0, "nobody sees it");
+        let seen = (1..=FORGETFUL_SEEDS).find(|seed| is_seen(*seed));
+        println!("{how:?}: seen in seed {seen:?}");
+        assert!(seen.is_some(), "nobody sees it");
     }
 }

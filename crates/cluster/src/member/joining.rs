@@ -101,7 +101,12 @@ impl Member {
         }
         if let Some(join) = self.joins.by_id.get_mut(&from) {
             join.link = link;
-            return self.answer_join(link, false, "in progress");
+            if join.address == address || join.phase == Phase::Committing {
+                return self.answer_join(link, false, "in progress");
+            }
+            // It has moved since it asked first, and asks again.
+            self.end_join(from, "failed (it has moved)");
+            return self.want_peers();
         }
         if self.has_gone(&from) {
             return match self.may_go(&from) {
@@ -364,8 +369,8 @@ impl Member {
         self.steps.write_commit_if_old(self.now_us)
     }
 
-    /// Other servers are members now.
-    pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers) {
+    /// Other servers are members, as of the entry of this index.
+    pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers, index: u64) {
         let servers = Arc::clone(&self.servers);
         self.promises.retain(|id| servers.contains_key(id));
         self.joins.doubted.retain(|id, _| servers.contains_key(id));
@@ -384,7 +389,7 @@ impl Member {
             self.log_end_of_join(id, &join.address, "succeeded (completed)");
             self.answer_join(join.link, true, "completed");
         }
-        self.removed(before);
+        self.removed(before, index);
     }
 
     /// Another member leads, or this one does: what the leader before was about, it must be asked

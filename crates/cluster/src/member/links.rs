@@ -229,8 +229,10 @@ impl Member {
             return self.log_limited("peer_not_weir", Level::Info, text);
         };
         link.is_ours = true;
-        if let (None, Some(cluster), true) = (self.cluster, hello.cluster, is_joining) {
-            self.cluster = Some(cluster);
+        // Whoever connects here may look for somebody else, who had this address before.
+        let is_asked = is_joining && matches!(made, Made::ByUs(_));
+        if is_asked && self.cluster.is_none() {
+            self.cluster = hello.cluster;
         }
         match made {
             Made::ByUs(_) => self.peers.works(&name),

@@ -22,15 +22,19 @@ impl Member {
     }
 
     /// Whether who greets here, and means another server, may be lost: it is no member as far as this one
-    /// knows.
+    /// knows, or listens where nobody looks for it.
     pub(super) fn is_lost_one(&self, hello: &Hello) -> bool {
         let is_of_cluster = self.cluster.is_some() && hello.cluster == self.cluster;
-        self.is_member() && is_of_cluster && !self.servers.contains_key(&hello.from)
+        let known = self.servers.get(&hello.from);
+        let is_known_there =
+            known.is_some() && (hello.address.is_none() || known == hello.address.as_ref());
+        self.is_member() && is_of_cluster && !is_known_there
     }
 
-    /// Tells who is no member, as far as this one knows, where members are.
+    /// Tells where members are who is none, as far as this one knows, or one that others may look for in vain.
     pub(super) fn tell_stranger(&mut self, link: LinkId, from: Uuid) {
-        if self.is_member() && !self.servers.contains_key(&from) && !self.is_being_added(&from) {
+        let is_found = self.servers.contains_key(&from) && !self.has_moved(&from);
+        if self.is_member() && !is_found && !self.is_being_added(&from) {
             self.answer_join(link, false, "not a member");
         }
     }

@@ -565,7 +565,7 @@ impl Member {
         let Some(last) = committed.last().map(|entry| entry.at.index) else { return };
         for entry in &committed {
             match &entry.content {
-                Content::Servers(servers) => self.change_servers(servers),
+                Content::Servers(servers) => self.change_servers(servers, entry.at.index),
                 Content::ElectionTimer(ms) => self.change_timer(*ms),
                 Content::Data { eid, .. } => self.applied_eid = *eid,
                 Content::Empty => {}
@@ -583,14 +583,14 @@ impl Member {
         self.effects.push_back(Effect::Commit(committed));
     }
 
-    fn change_servers(&mut self, servers: &Arc<Servers>) {
+    fn change_servers(&mut self, servers: &Arc<Servers>, index: u64) {
         let before = std::mem::replace(&mut self.servers, Arc::clone(servers));
         for change in Change::between(&before, servers) {
             self.node.change(change);
         }
         self.forget_moves();
         self.want_peers();
-        self.servers_changed(&before);
+        self.servers_changed(&before, index);
     }
 
     fn change_timer(&mut self, ms: u64) {

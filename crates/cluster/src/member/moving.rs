@@ -29,6 +29,11 @@ impl Member {
         }
     }
 
+    /// Whether a member has said that it listens elsewhere.
+    pub(super) fn has_moved(&self, server: &Uuid) -> bool {
+        self.moves.by_id.contains_key(server)
+    }
+
     /// Takes up the address of a member that has moved; true if that led to something.
     pub(super) fn go_on_moving(&mut self) -> bool {
         if self.moves.by_id.is_empty() || !self.node.may_propose() {

@@ -4,7 +4,7 @@
 //! joins again as a new server, of which nobody has heard a promise; for that a majority of the others
 //! removes the old one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weir_data::Uuid;
 use weir_log::clustered::FORGOT;
@@ -30,8 +30,6 @@ pub(super) struct Promises {
     /// In which terms this member has since promised to have entries, and up to which. Its own term says
     /// nothing of that: it follows a leader from the first heartbeat on.
     pub(super) own: BTreeMap<u64, u64>,
-    /// Who has greeted this member.
-    greeted: BTreeSet<Uuid>,
 }
 
 /// What a step promises that leaves only when it is on the disk: to be in a term, with the log up to an
@@ -49,8 +47,8 @@ fn promise_of(step: &Step) -> Option<Position> {
 impl Promises {
     /// What is known to a member that opens a file of this term which ends with this entry.
     pub(super) fn new(opened: Position) -> Self {
-        let (of, greeted, own) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { of, greeted, opened, own }
+        let (of, own) = (BTreeMap::new(), BTreeMap::new());
+        Self { of, opened, own }
     }
 
     /// What a member was heard to promise, if anything.
@@ -86,16 +84,12 @@ impl Promises {
     /// Who is no member promises nothing.
     pub(super) fn retain(&mut self, is_member: impl Fn(&Uuid) -> bool) {
         self.of.retain(|id, _| is_member(id));
-        self.greeted.retain(is_member);
     }
 }
 
 impl Member {
     /// A member has greeted this one, and has said what it has heard it promise.
     pub(super) fn told_of_promises(&mut self, by: Uuid, promised: Option<Position>) {
-        if self.servers.contains_key(&by) {
-            self.promises.greeted.insert(by);
-        }
         // A file may be from before its server heard that it had become a member.
         let is_forgotten = |promised: &Position| !self.promises.has(*promised) && !self.is_gone();
         if let Some(promised) = promised.filter(is_forgotten) {
@@ -145,12 +139,10 @@ impl Member {
         self.effects.push_back(Effect::Forgot { remotes });
     }
 
-    /// Whether this member may say that it votes: one that has just started waits until all others
-    /// have greeted it, or could have, for they may know better than its file.
+    /// Whether this member may say that it votes: one that has just started waits until all others could have greeted
+    /// it, for they may know better than its file, also who they are.
     pub(super) fn may_vote(&self) -> bool {
         let patience_us = self.election_timer * 1000 / 2;
-        let others = || self.servers.keys().filter(|id| **id != self.id());
         self.now_us >= self.started_us + patience_us
-            || others().all(|id| self.promises.greeted.contains(id))
     }
 }

@@ -340,9 +340,8 @@ impl Member {
         proposed.is_some()
     }
 
-    /// Some that were members may be no more.
-    pub(super) fn removed(&mut self, before: &Servers) {
-        let index = self.node.commit();
+    /// Some that were members may be no more, as of the entry of this index.
+    pub(super) fn removed(&mut self, before: &Servers, index: u64) {
         self.removals.gone.note(before, &self.servers, index);
         let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
         for server in gone.collect::<Vec<_>>() {

@@ -459,7 +459,7 @@ impl Member {
         (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
         let before = std::mem::replace(&mut self.servers, mark.servers);
         self.want_peers();
-        self.servers_changed(&before);
+        self.servers_changed(&before, incoming.begin.last.index);
     }
 
     /// What has taken effect by now, for a copy of the file that begins with a snapshot of the

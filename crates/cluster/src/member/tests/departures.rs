@@ -511,3 +511,28 @@ fn who_has_no_leader_asks_whoever_is_where_others_were() {
     bench.frame(link, &Frame::RemoveReply { server: server(1), success: true, comment });
     assert!(bench.has_left);
 }
+
+/// A member says how much of what is committed it has on its disk: of what is committed without a change of servers
+/// that may be nothing for as long as nobody writes.
+#[test]
+fn who_was_removed_may_go_when_others_know_of_its_removal_whatever_was_committed_with_that() {
+    let mut bench = Bench::leader();
+    let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    bench.is_disk_slow = true;
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(1);
+    let removal = bench.member.last_position();
+    let write = bench.propose(50);
+    for at in [removal, write] {
+        links.iter().for_each(|link| bench.acknowledge(*link, at));
+    }
+    assert_eq!(bench.member.committed(), write.index);
+    bench.is_disk_slow = false;
+    bench.sync();
+    for _ in 0..30 {
+        bench.pass(100);
+        bench.say(links[0], Step { commit: removal.index, ..heartbeat_answer() });
+        bench.frame(links[1], &Frame::Remove { server: server(3) });
+    }
+    assert!(told(&bench, links[1], server(3)) > 0);
+}

@@ -149,6 +149,7 @@ fn behind_a_snapshot_that_could_not_take_the_place_of_the_file_entries_are_taken
 #[test]
 fn a_vote_behind_a_snapshot_that_could_not_take_the_place_of_the_file_is_kept() {
     let mut bench = Bench::follower();
+    bench.pass(600);
     (bench.is_disk_slow, bench.is_disk_bad) = (true, true);
     send(&mut bench, Position { term: 3, index: 10 });
     let link = bench.greet(server(3), Lane::Control);

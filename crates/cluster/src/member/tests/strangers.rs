@@ -2,10 +2,10 @@
 
 use weir_data::Uuid;
 
-use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, VOTE_REPLY, server};
-use crate::consensus::{APPEND, TIMEOUT_NOW};
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, VOTE_REPLY, address, server};
+use crate::consensus::{APPEND, PRE_VOTE_REQUEST, TIMEOUT_NOW};
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Level, Role};
+use crate::{Event, Level, LinkId, Role};
 
 /// The lines that the log got since it was looked at last.
 fn lines(bench: &mut Bench) -> Vec<String> {
@@ -219,7 +219,7 @@ fn connections_of_who_says_nothing_are_closed() {
     let member = bench.greet(server(2), Lane::Control);
     let silent = bench.accept();
     let half = bench.accept();
-    bench.handle(crate::Event::Received { link: half, bytes: b"{\"method\"".to_vec() });
+    bench.handle(Event::Received { link: half, bytes: b"{\"method\"".to_vec() });
     let stranger = bench.greet(server(9), Lane::Control);
     let joins = bench.greet(server(8), Lane::Control);
     let address = "tcp:10.0.0.8:6644".to_owned();
@@ -237,4 +237,74 @@ fn connections_of_who_says_nothing_are_closed() {
     pass(&mut bench, 60);
     assert!(bench.closed.contains(&stranger));
     assert!(![member, joins].iter().any(|link| bench.closed.contains(link)));
+}
+
+fn greeting(from: u128, to: Option<u128>, address: Option<String>) -> Hello {
+    let (cluster, lane) = (Some(CLUSTER), Some(Lane::Control));
+    Hello { cluster, to: to.map(server), from: server(from), address, lane, promised: None }
+}
+
+/// The leader of today looks for it where it was, and it knows nobody but the members of then.
+#[test]
+fn a_member_that_has_moved_hears_of_those_whom_it_does_not_know() {
+    let elsewhere = Some(address(33));
+    let mut bench = Bench::follower();
+    let link = bench.accept();
+    bench.hello(link, &greeting(3, Some(1), elsewhere.clone()));
+    bench.pass(600);
+    bench.sent.clear();
+    let kind = PRE_VOTE_REQUEST;
+    bench.say(link, Step { kind, term: 3, log_term: 1, index: 5, ..Step::default() });
+    let leader = address(2);
+    let names = |(to, sent): &(LinkId, Vec<u8>)| {
+        *to == link && sent.windows(leader.len()).any(|part| part == leader.as_bytes())
+    };
+    assert!(bench.sent.iter().any(names));
+
+    let mut bench = Bench::leader();
+    let [moved, other] = [elsewhere, Some(address(3))].map(|address| {
+        let link = bench.accept();
+        bench.hello(link, &greeting(3, Some(8), address));
+        link
+    });
+    assert!(!bench.closed.contains(&moved), "server 8 has had this address before");
+    assert!(bench.closed.contains(&other), "it is found where it is");
+}
+
+/// Addresses are used again: who connects may look for one that was here before.
+#[test]
+fn a_joiner_does_not_take_its_cluster_from_who_connects() {
+    let mut bench = Bench::joiner();
+    let link = bench.accept();
+    let other = Some(Uuid::from_u128(78 << 96));
+    bench.hello(link, &Hello { cluster: other, ..greeting(9, None, None) });
+    let link = bench.connection_to(address(2));
+    bench.handle(Event::Connected { link });
+    bench.hello(link, &greeting(2, None, None));
+    assert!(!bench.closed.contains(&link), "it is a member of the cluster that is to be joined");
+    let link = bench.accept();
+    bench.hello(link, &Hello { cluster: other, ..greeting(9, None, None) });
+    assert!(bench.closed.contains(&link), "that is another one");
+}
+
+#[test]
+fn a_joiner_that_moves_before_it_is_taken_in_is_a_member_where_it_is() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let asks = |bench: &mut Bench, link, at| {
+        bench.frame(link, &Frame::Join { address: address(at), replaces: None });
+    };
+    let mut link = two;
+    for at in [4, 44] {
+        link = bench.accept();
+        bench.hello(link, &greeting(4, None, Some(address(at))));
+        asks(&mut bench, link, at);
+    }
+    for _ in 0..50 {
+        bench.pass(100);
+        let last = bench.member.last_position();
+        [link, two].into_iter().for_each(|link| bench.acknowledge(link, last));
+        asks(&mut bench, link, 44);
+    }
+    assert_eq!(bench.member.servers.get(&server(4)), Some(&address(44)));
 }
