@@ -97,6 +97,11 @@ impl Disk {
         self.file[..self.synced].to_vec()
     }
 
+    /// What is in the file, while nobody has it open.
+    pub(crate) fn file(&self) -> &[u8] {
+        &self.file
+    }
+
     /// Another file takes the place of this one, while nobody has it open.
     pub(crate) fn put(&mut self, file: Vec<u8>) {
         *self = Self {

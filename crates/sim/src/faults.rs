@@ -38,6 +38,8 @@ pub struct Faults {
     /// Of 100 servers that lose their power so many come back after so long that they are removed, if
     /// enough are left.
     pub dead: usize,
+    /// Of 100 servers that start so many do at another address, as long as none has.
+    pub moves: usize,
     /// A process is killed; its files are as it wrote them.
     pub kill: usize,
     /// A server hears nothing of another one for a while.

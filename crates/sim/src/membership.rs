@@ -2,6 +2,7 @@
 
 use weir_data::Uuid;
 use weir_log::clustered::{Header, State};
+use weir_log::record::Reader;
 
 use crate::plan::Fault;
 use crate::world::{Due, World};
@@ -56,6 +57,33 @@ impl World {
         }
         self.nodes[n].is_leaving = true;
         self.nodes[n].leaving_us = self.now_us;
+    }
+
+    /// A server that is about to start listens elsewhere from now on: its operator has run `change-address`. Where
+    /// several move, nobody may find the others: one does.
+    pub(crate) fn may_move(&mut self, n: usize) {
+        let node = &self.nodes[n];
+        let has_file = node.is_member() && node.id.is_some() && node.life > 0;
+        let is_first = self.nodes.iter().all(|node| node.address_before.is_none());
+        if !has_file || !is_first || self.is_calm || !self.rng.chance(self.faults.moves) {
+            return;
+        }
+        let mut reader = Reader::new();
+        reader.feed(self.nodes[n].disk.file());
+        let Ok(Some(record)) = reader.next_record() else { return };
+        let mut header = Header::parse(record.json().expect("JSON")).expect("a header");
+        header.local_address = format!("tcp:10.0.1.{}:6643", n + 1);
+        let mut file = Vec::new();
+        header.write(&mut file);
+        let begins = usize::try_from(record.end().offset).expect("it is in memory");
+        file.extend_from_slice(&self.nodes[n].disk.file()[begins..]);
+        self.note(n, "has another address");
+        self.checks.counts.moves += 1;
+        let node = &mut self.nodes[n];
+        let before = std::mem::replace(&mut node.address, header.local_address.clone());
+        node.address_before = Some(before);
+        node.copies.clear();
+        node.disk.put(file);
     }
 
     /// A server begins with a file that names where others listen.
@@ -120,14 +148,45 @@ impl World {
             (node.is_joining, node.is_joining_again, node.was_silent) = (false, false, false);
         } else if text.contains(" was silent for ") {
             self.checks.counts.silent += 1;
-            let is_it =
-                |node: &&mut crate::node::Node| text.contains(&format!("{}) ", node.address));
+            // A leader knows of a member that is away where it was.
+            let is_it = |node: &&mut crate::node::Node| {
+                let known = [Some(&node.address), node.address_before.as_ref()];
+                known.into_iter().flatten().any(|address| text.contains(&format!("{address}) ")))
+            };
             self.nodes.iter_mut().find(is_it).expect("it is one of these").was_silent = true;
         } else if text.ends_with(": left the cluster") {
             self.node_left(n);
         } else if text.ends_with(": server does not belong to cluster") {
             // It ended before it had noted that.
             self.node_left(n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Faults;
+
+    #[test]
+    fn a_member_that_is_started_at_another_address_is_found_there() {
+        let faults = Faults { sync_us: 300, delay_us: 300, moves: 100, ..Faults::default() };
+        let mut world = World::new(1, 3, faults);
+        world.forget_clients();
+        world.run_for(5000);
+        for n in [1, 2] {
+            world.end_process(n, false);
+            world.due(world.now_us + 1000, n, Due::Start);
+            world.run_for(5000);
+        }
+        assert!(world.nodes[2].address_before.is_none(), "one moves");
+        for n in 0..3 {
+            let id = world.command(n, "cluster/status", &["Sim"]);
+            world.run_for(1);
+            let status = world.nodes[n].replies.remove(&id).expect("an answer").expect("a status");
+            let moved = world.nodes[1].address.clone();
+            assert_ne!(Some(&moved), world.nodes[1].address_before.as_ref());
+            assert!(status.contains(&format!(" at {moved})")), "{status}");
         }
     }
 }

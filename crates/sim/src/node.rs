@@ -27,6 +27,8 @@ const ROUND_US: usize = 1000;
 pub(crate) struct Node {
     /// Where members of its cluster reach it.
     pub(crate) address: String,
+    /// Where they did before it moved.
+    pub(crate) address_before: Option<String>,
     /// Where relays reach it.
     pub(crate) client_address: String,
     /// A relay has no file, and these sources.
@@ -105,6 +107,7 @@ impl Node {
     pub(crate) fn new(n: usize, file: Vec<u8>) -> Self {
         Self {
             address: format!("tcp:10.0.0.{}:6643", n + 1),
+            address_before: None,
             client_address: client_address(n),
             sources: None,
             server: None,
@@ -164,6 +167,7 @@ impl Node {
         let new = Self::new(0, Vec::new());
         *self = Self {
             address: std::mem::take(&mut self.address),
+            address_before: self.address_before.take(),
             client_address: std::mem::take(&mut self.client_address),
             sources: self.sources.take(),
             disk,

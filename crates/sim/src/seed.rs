@@ -53,6 +53,7 @@ pub fn faults(seed: u64) -> Faults {
     Faults {
         crash: 30,
         dead: if seed.is_multiple_of(4) { 40 } else { 0 },
+        moves: if seed % 8 > 4 { 15 } else { 0 },
         kill: 30,
         cut: 60,
         reset: 60,

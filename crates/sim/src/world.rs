@@ -63,6 +63,8 @@ pub struct Counts {
     pub conversions: u64,
     /// Servers that began to join.
     pub joins: u64,
+    /// Servers that were started at another address.
+    pub moves: u64,
     /// Servers that left, or were removed.
     pub left: u64,
     /// Servers that somebody wanted to be removed since they were silent.
@@ -402,7 +404,10 @@ impl World {
                 self.due(self.now_us + while_us, n, Due::Start);
             }
             Due::Start if node.is_spare => {}
-            Due::Start if node.server.is_none() => self.start(n),
+            Due::Start if node.server.is_none() => {
+                self.may_move(n);
+                self.start(n);
+            }
             Due::Start => {}
             Due::Gone => {
                 self.end_process(n, false);
