@@ -126,7 +126,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Those of a `transact` request whose turn it was: which locks count for it has been decided.
+    /// The marks of a `transact` request whose turn it was: which locks count for it has been decided.
     pub(crate) fn of_transaction(id: Vec<u8>, locks: Vec<Held>) -> Self {
         Self { id: Some(id), locks: Some(locks), changes_locks: false }
     }
