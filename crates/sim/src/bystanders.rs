@@ -63,7 +63,7 @@ impl World {
                 } else {
                     self.bystanders[number].kept_us = now_us;
                 }
-                let tries = self.tries_at(n);
+                let tries = (self.tries_at(n), self.tries_of_writers());
                 must("liveness", self.checks.liveness.looked(now_us, &who, Some(since_us), tries));
             }
             _ if self.is_over => {}

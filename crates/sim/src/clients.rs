@@ -192,6 +192,7 @@ impl World {
         self.due(self.now_us + pause_us, 0, Due::Client(number));
         let now_us = self.now_us;
         let tries = self.clients[number].session.map_or(0, |(n, ..)| self.tries_at(n));
+        let tries = (tries, self.tries_of_writers());
         let client = &mut self.clients[number];
         if client.following.is_some() {
             return self.replica_goes_on(number);

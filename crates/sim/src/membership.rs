@@ -62,6 +62,9 @@ impl World {
     /// A server that is about to start listens elsewhere from now on: its operator has run `change-address`. Where
     /// several move, nobody may find the others: one does.
     pub(crate) fn may_move(&mut self, n: usize) {
+        if self.faults.moves == 0 {
+            return;
+        }
         let node = &self.nodes[n];
         let has_file = node.is_member() && node.id.is_some() && node.life > 0;
         let is_first = self.nodes.iter().all(|node| node.address_before.is_none());

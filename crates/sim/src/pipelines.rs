@@ -144,6 +144,7 @@ impl World {
         let since_us = oldest.map(|(_, asked_us)| *asked_us);
         let who = format!("pipeline {number}, who asks for {oldest:?},");
         let tries = pipeline.session.map_or(0, |(n, ..)| self.tries_at(n));
+        let tries = (tries, self.tries_of_writers());
         if !self.is_over {
             let may_wait_us = oldest.map_or(0, |(asked, _)| match asked {
                 Asked::Wait(_, wait_us) => *wait_us,

@@ -310,6 +310,14 @@ impl World {
         }
     }
 
+    /// As many as each server tries that a client writes at: 0 unless all of those are at relays, where they may have
+    /// gathered behind a source that was silent.
+    pub(crate) fn tries_of_writers(&self) -> usize {
+        let writers = self.clients.iter().filter(|client| !client.watches);
+        let tries = writers.map(|client| client.session.map_or(0, |(n, ..)| self.tries_at(n)));
+        tries.min().unwrap_or(0)
+    }
+
     /// What has happened last, for people.
     pub fn trace(&self, lines: usize) -> String {
         let from = self.trace.len().saturating_sub(lines);

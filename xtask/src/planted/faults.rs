@@ -488,32 +488,6 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
-        name: "helper-of-a-deposed-leader-is-overtaken",
-        places: &[Place {
-            file: "crates/server/src/server/clustering/requests.rs",
-            good: "if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {",
-            bad: "if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session))
-                && (!PLANTED || self.clusters.part_mut(db).member.may_propose())
-            {",
-        }],
-        test: SERVERS,
-        found_by: "order",
-        alone: true,
-    },
-    Fault {
-        name: "refused-in-its-term",
-        places: &[Place {
-            file: "crates/server/src/database/long.rs",
-            good: "            // This server still leads, and may again in this term.",
-            bad: "            if PLANTED {
-                return self.open(id).commits.peers_too_late.push(trigger.origin);
-            }",
-        }],
-        test: SERVERS,
-        found_by: "order",
-        alone: true,
-    },
-    Fault {
         name: "request-of-an-earlier-term-runs",
         places: &[Place {
             file: "crates/server/src/database/long.rs",

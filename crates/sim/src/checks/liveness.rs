@@ -62,17 +62,19 @@ impl Liveness {
     }
 
     /// Somebody looks at the clock, and has perhaps asked for something that is not answered: at a server
-    /// that tries so many others one after the other, each of which it gives a second.
+    /// that tries so many others one after the other, each of which it gives a second. Whoever writes does so at servers
+    /// one of which tries `writers_try` others, and none fewer.
     pub(crate) fn looked(
         &self,
         now_us: u64,
         who: &str,
         asked_us: Option<u64>,
-        tries: usize,
+        (tries, writers_try): (usize, usize),
     ) -> Verdict {
         let Some(calm_us) = self.calm_us else { return Ok(()) };
-        let most_us = TIMERS_MAX * self.timer_us + tries as u64 * TRY_US;
-        if !self.has_written && now_us > calm_us + most_us {
+        let with = |tries: usize| TIMERS_MAX * self.timer_us + tries as u64 * TRY_US;
+        let most_us = with(tries);
+        if !self.has_written && now_us > calm_us + with(tries.max(writers_try)) {
             return Err(format!("nothing was written for {TIMERS_MAX} election timers"));
         }
         match asked_us.map(|asked_us| asked_us.max(calm_us)) {
@@ -101,16 +103,21 @@ mod tests {
     #[test]
     fn within_five_timers_all_goes_on() {
         let mut liveness = Liveness::default();
-        assert_eq!(liveness.looked(999, "a", Some(1), 0), Ok(()), "there are faults");
+        assert_eq!(liveness.looked(999, "a", Some(1), (0, 0)), Ok(()), "there are faults");
         liveness.calm(1000, 10);
         liveness.wrote(999);
-        assert_eq!(liveness.looked(1050, "a", Some(1), 0), Ok(()));
-        assert!(liveness.looked(1051, "a", None, 0).is_err(), "nothing was written");
+        assert_eq!(liveness.looked(1050, "a", Some(1), (0, 0)), Ok(()));
+        assert!(liveness.looked(1051, "a", None, (0, 0)).is_err(), "nothing was written");
+        assert_eq!(liveness.looked(1051, "a", None, (0, 1)), Ok(()), "all who write are at relays");
         liveness.wrote(1001);
-        assert_eq!(liveness.looked(1051, "a", None, 0), Ok(()));
-        assert!(liveness.looked(1051, "a", Some(1), 0).is_err(), "no answer");
-        assert_eq!(liveness.looked(1051, "a", Some(1), 1), Ok(()), "there is another one to try");
-        assert_eq!(liveness.looked(1051, "a", Some(1001), 0), Ok(()));
+        assert_eq!(liveness.looked(1051, "a", None, (0, 0)), Ok(()));
+        assert!(liveness.looked(1051, "a", Some(1), (0, 0)).is_err(), "no answer");
+        assert_eq!(
+            liveness.looked(1051, "a", Some(1), (1, 0)),
+            Ok(()),
+            "there is another one to try"
+        );
+        assert_eq!(liveness.looked(1051, "a", Some(1001), (0, 0)), Ok(()));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl World {
             let asked_us = visitor.asked.as_ref().map(|(_, asked_us)| *asked_us);
             let who = format!("visitor {number}");
             let tries = session.map_or(0, |(n, ..)| self.tries_at(n));
-            must("liveness", self.checks.liveness.looked(now_us, &who, asked_us, tries));
+            must("liveness", self.checks.liveness.looked(now_us, &who, asked_us, (tries, 0)));
         }
         if let Some((_, since_us)) = &visitor.asked {
             let is_patient = visitor.watches || self.is_calm || since_us + PATIENCE_US > now_us;
