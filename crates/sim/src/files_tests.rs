@@ -95,7 +95,12 @@ fn a_server_that_joins_and_whose_fdatasync_fails_joins_all_the_same() {
     assert!(joins(&world));
     world.run_for(500);
     assert!(world.is_suspect(3));
-    world.run_for(12_000);
+    // Its file is opened once more for that, every 5 s, which fails at times here.
+    for _ in 0..6 {
+        if world.is_suspect(3) || joins(&world) {
+            world.run_for(6000);
+        }
+    }
     assert!(!world.is_suspect(3) && !joins(&world));
     world.is_well();
 }
