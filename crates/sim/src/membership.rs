@@ -68,7 +68,9 @@ impl World {
         let node = &self.nodes[n];
         let has_file = node.is_member() && node.id.is_some() && node.life > 0;
         let is_first = self.nodes.iter().all(|node| node.address_before.is_none());
-        if !has_file || !is_first || self.is_calm || !self.rng.chance(self.faults.moves) {
+        // Of who has forgotten at another address, too, an operator has to remove what it was.
+        let may_move = has_file && is_first && !node.is_joining_again && !self.is_calm;
+        if !may_move || !self.rng.chance(self.faults.moves) {
             return;
         }
         let mut reader = Reader::new();
