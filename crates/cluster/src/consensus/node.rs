@@ -626,8 +626,11 @@ impl Node {
         self.draw();
     }
 
-    /// What a member has answered may not have come.
+    /// What a member has answered may not have come; nobody but a leader asks for more than that.
     pub(crate) fn answers_lost(&mut self, id: Uuid) {
+        if !self.is_leader() {
+            return;
+        }
         let number = self.numbers.of(id);
         self.probes.remove(&number);
         self.unsure.insert(number);
