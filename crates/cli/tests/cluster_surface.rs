@@ -293,12 +293,16 @@ fn strangers_get_one_line_in_the_log_and_nothing_else() {
     let cid = ask(&trio, leader, &["cluster/cid", "Odd"]).1;
     let member = ask(&trio, others(leader)[0], &["cluster/sid", "Odd"]).1;
     let stranger = "01234567-89ab-4def-8123-456789abcdef";
-    let hello = |cluster: &str, to: &str, from: &str| {
+    let hello_at = |address: &str, cluster: &str, to: &str, from: &str| {
         json!({"method": "hello_request", "id": null, "params": [{"cluster": cluster, "to": to,
-            "from": from, "comment": "weir/1 control", "address": "tcp:127.0.0.1:9"}]})
+            "from": from, "comment": "weir/1 control", "address": address}]})
         .to_string()
         .into_bytes()
     };
+    let hello =
+        |cluster: &str, to: &str, from: &str| hello_at("tcp:127.0.0.1:9", cluster, to, from);
+    // One that listens elsewhere might look for a member that it knew here.
+    let at_home = trio.address(others(leader)[0]).to_owned();
     let with = |mut hello: Vec<u8>, garbage: &[u8]| {
         hello.extend_from_slice(garbage);
         hello
@@ -306,7 +310,7 @@ fn strangers_get_one_line_in_the_log_and_nothing_else() {
     // What is said, and the end of the line.
     let said: Vec<(Vec<u8>, &str)> = vec![
         (hello(stranger, &own, stranger), "it is of cluster 0123"),
-        (hello(&cid, stranger, &member), "it means server 0123"),
+        (hello_at(&at_home, &cid, stranger, &member), "it means server 0123"),
         (hello(&cid, &own, &own), "it has this server's own id"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
         (
