@@ -174,12 +174,13 @@ impl Server {
             // Somebody else may have asked for it, and long ago.
             return self.forget_session(db, session);
         }
-        for Forward { trigger, .. } in forwards.take_passed(eid) {
+        for Forward { trigger, attempts, .. } in forwards.take_passed(eid) {
             let Self { shell, sessions, databases, .. } = self;
             match databases.reply_of(shell, sessions, &trigger) {
-                Some((reply, false)) => self.answer_decided(db, trigger, reply),
-                // It would change something now, and has not.
-                Some((_, true)) | None => self.forget_client(db, &trigger),
+                Some((reply, false)) if attempts <= 1 => self.answer_decided(db, trigger, reply),
+                // It would change something now, and has not; or it was asked for again behind this entry, perhaps, and
+                // has changed something then.
+                _ => self.forget_client(db, &trigger),
             }
             self.decide(db);
         }
