@@ -69,19 +69,19 @@ impl Member {
     /// A connection is no more: what was sent there may not have come.
     pub(super) fn link_gone(&mut self, link: &Link) {
         let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
-        if link.lane() == Some(Lane::Log) && self.servers.contains_key(&peer) {
-            self.untold.insert(peer);
-        }
         if link.lane() != Some(Lane::Log) {
             self.node.answers_lost(peer);
-        } else if link.carries {
+            return self.snapshot_cut(peer);
+        }
+        if self.servers.contains_key(&peer) {
+            self.untold.insert(peer);
+        }
+        if link.carries {
             self.node.unreachable(peer);
         }
         self.snapshot_cut(peer);
         // Nothing of the owner's goes any other way.
-        if link.lane() == Some(Lane::Log) {
-            self.effects.push_back(Effect::PeerLost { peer });
-        }
+        self.effects.push_back(Effect::PeerLost { peer });
     }
 
     /// Connections are closed of who does not say who he is, and of strangers that say nothing more: there is room for
