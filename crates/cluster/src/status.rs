@@ -87,6 +87,9 @@ impl Member {
             Membership::Member if self.is_stuck_for_long() => {
                 "disconnected from the cluster (log cannot be written)"
             }
+            Membership::Member if self.is_hanging_for_long() => {
+                "disconnected from the cluster (the disk does not answer)"
+            }
             Membership::Member if self.lacks_snapshot_for_long() => {
                 "disconnected from the cluster (snapshot cannot be written)"
             }

@@ -6,6 +6,8 @@
 
 mod sim;
 
+use weir_cluster::Role;
+
 use sim::{Counts, Faults, Forgets, HEARD_MS, Lie, SETTLE_TIMERS, World};
 
 fn number(name: &str) -> Option<u64> {
@@ -208,6 +210,7 @@ fn faults(seed: u64) -> Faults {
         disk: 200,
         suspect: 500,
         full: 5000,
+        hang: if seed.is_multiple_of(2) { 5000 } else { 0 },
         room: 2000,
         snapshot: 30,
         pause: 5000,
@@ -341,6 +344,35 @@ fn a_broken_promise_is_seen() {
         let after = seen_after(lie);
         println!("{lie:?}: {after:?}");
         assert!(after.is_some(), "nobody sees in {LIE_SEEDS} seeds that a shell {lie:?}");
+    }
+}
+
+/// Three members under load, and the disk of the one that leads answers nothing more.
+fn a_disk_that_hangs(world: &mut World) {
+    world.run_for(3000);
+    let leads = |world: &mut World, n| {
+        world.member(n).is_some_and(|member| member.role() == Role::Leader && member.may_propose())
+    };
+    let old = (0..3).find(|n| leads(world, *n)).expect("one of them leads");
+    world.hang(old, 30_000);
+    let before = world.checks.counts.acknowledged;
+    for _ in 0..50 {
+        (0..3).for_each(|n| _ = world.propose(n, 1));
+        world.run_for(100);
+    }
+    assert!((0..3).any(|n| n != old && leads(world, n)), "another one has taken over");
+    assert!(world.checks.counts.acknowledged > before + 20, "writes go on");
+    assert!(!world.member(old).expect("it runs").is_connected(), "{old} says that it is behind");
+    world.run_for(30_000);
+    assert!(world.member(old).expect("it runs").is_connected());
+    world.settle();
+}
+
+#[test]
+fn a_leader_whose_disk_answers_nothing_hands_over() {
+    for seed in seeds(20) {
+        let faults = Faults { delay: 20, sync: 20, ..Faults::default() };
+        with_trace(seed, World::new(seed, 3, 0, faults), a_disk_that_hangs);
     }
 }
 

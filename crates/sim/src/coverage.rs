@@ -50,7 +50,8 @@ pub struct Coverage {
 /// can tell it.
 fn can_happen(fault: Fault, role: Role, during: During) -> bool {
     match (fault, role, during) {
-        (Fault::Compact | Fault::Stop | Fault::Full | Fault::Suspect, Role::Relay, _) => false,
+        (Fault::Compact | Fault::Stop, Role::Relay, _) => false,
+        (Fault::Full | Fault::Suspect | Fault::Hang, Role::Relay, _) => false,
         (Fault::Forget, Role::Relay, _) => false,
         // Nothing is changed about a relay, and who joins or leaves is alone in that.
         (Fault::Members, Role::Relay, _) => false,

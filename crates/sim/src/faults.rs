@@ -68,6 +68,8 @@ pub struct Faults {
     pub full: usize,
     /// An fdatasync(2) fails, so that the file takes nothing more.
     pub suspect: usize,
+    /// A disk answers nothing for a while, and takes what it is given.
+    pub hang: usize,
     /// A file that is to take another one's place is lost, or not written any further, in so many of 10,000
     /// cases that something is done with it.
     pub lost: usize,
@@ -101,6 +103,7 @@ impl Faults {
             Fault::Stop => self.stop,
             Fault::Full => self.full,
             Fault::Suspect => self.suspect,
+            Fault::Hang => self.hang,
             Fault::Forget => self.forget,
             Fault::Members => self.change,
         }
@@ -108,7 +111,7 @@ impl Faults {
 }
 
 /// What is aimed at what is under way: more often what can seldom happen.
-const AIMED: [Fault; 20] = [
+const AIMED: [Fault; 21] = [
     Fault::Crash,
     Fault::Kill,
     Fault::Cut,
@@ -119,6 +122,7 @@ const AIMED: [Fault; 20] = [
     Fault::Stop,
     Fault::Full,
     Fault::Suspect,
+    Fault::Hang,
     Fault::Forget,
     Fault::Forget,
     Fault::Forget,
@@ -209,6 +213,7 @@ impl World {
             Fault::Stop => node.server.is_some() && node.is_member(),
             Fault::Full => node.is_member() && node.full_until_us <= self.now_us,
             Fault::Suspect => node.server.is_some() && node.is_member() && !node.breaks_sync,
+            Fault::Hang => node.server.is_some() && node.is_member() && !self.is_hanging(n),
             Fault::Forget | Fault::Members => unreachable!("these are thought of elsewhere"),
         }
     }
@@ -272,6 +277,14 @@ impl World {
                 self.checks.counts.faults[7] += 1;
                 self.note(n, "has a disk that fails");
                 self.nodes[n].breaks_sync = true;
+            }
+            Fault::Hang => {
+                self.checks.counts.faults[8] += 1;
+                self.note(
+                    n,
+                    &format!("has a disk that answers nothing for {} ms", while_us / 1000),
+                );
+                self.nodes[n].last_step_us = until_us;
             }
             Fault::Forget | Fault::Members => unreachable!("these happen elsewhere"),
         }

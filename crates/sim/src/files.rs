@@ -16,6 +16,9 @@ const TRIES_MAX: u64 = 1000;
 /// How long a helper takes at most for a piece of a file from elsewhere, in microseconds.
 const WRITE_US: usize = 2000;
 
+/// An answer of a disk that is well comes within so many microseconds.
+const HANGING_US: u64 = 50_000;
+
 impl World {
     /// A helper writes a copy, if that can be begun.
     pub(crate) fn write_copy(&mut self, n: usize, db: DbId, copy: Vec<u8>) {
@@ -92,6 +95,11 @@ impl World {
     /// Whether something happens that does in so many of 10,000 cases.
     fn happens_once(&mut self, rate: usize) -> bool {
         rate > 0 && self.rng.below(10_000) < rate
+    }
+
+    /// Whether the disk of a server answers later than it takes what it is given.
+    pub(crate) fn is_hanging(&self, n: usize) -> bool {
+        self.nodes[n].last_step_us > self.now_us + HANGING_US
     }
 
     /// Whether the disk of a server takes nothing but what is urgent.

@@ -30,6 +30,8 @@ pub enum Fault {
     Full,
     /// An fdatasync(2) fails.
     Suspect,
+    /// A disk answers nothing for a while.
+    Hang,
     /// A file is not what it was.
     Forget,
     /// A server joins, leaves or is removed.
@@ -38,7 +40,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind of fault.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Crash,
         Self::Kill,
         Self::Cut,
@@ -51,6 +53,7 @@ impl Fault {
         Self::Suspect,
         Self::Forget,
         Self::Members,
+        Self::Hang,
     ];
 }
 

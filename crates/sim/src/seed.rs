@@ -64,6 +64,7 @@ pub fn faults(seed: u64) -> Faults {
         change: if seed % 5 < 2 { 150 } else { 5 },
         full: if seed.is_multiple_of(3) { 30 } else { 8 },
         suspect: 8,
+        hang: if seed % 4 > 1 { 20 } else { 0 },
         lost: if seed.is_multiple_of(2) { 300 } else { 0 },
         round: if seed.is_multiple_of(3) { 0 } else { 30 },
         forget: 3,

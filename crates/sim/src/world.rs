@@ -88,8 +88,8 @@ pub struct Counts {
     /// Servers that were asked for an id that somebody was told elsewhere.
     pub ids: u64,
     /// Crashes, kills, cuts, pauses, compactions, files that were not what they had been, full disks, failed
-    /// fdatasync(2)s.
-    pub faults: [u64; 8],
+    /// fdatasync(2)s, disks that answered nothing.
+    pub faults: [u64; 9],
 }
 
 /// What is due.
@@ -472,8 +472,9 @@ impl World {
     /// Ends all faults: every server runs, and everybody hears everybody.
     pub fn calm(&mut self) {
         self.is_calm = true;
-        // Who stands still goes on by then.
-        let going_us = self.nodes.iter().map(|node| node.paused_until_us).max().unwrap_or(0);
+        // Who stands still, or whose disk does, goes on by then.
+        let goes_on_us = |node: &Node| node.paused_until_us.max(node.last_step_us);
+        let going_us = self.nodes.iter().map(goes_on_us).max().unwrap_or(0);
         // A file that takes nothing is rewritten by then, though that may have failed a moment ago.
         let is_suspect = self.nodes.iter().any(|node| node.disk.is_suspect);
         let rewritten_us = if is_suspect { self.now_us + REWRITE_US } else { 0 };

@@ -338,6 +338,11 @@ impl Node {
         self.raw.transfer_leader(to);
     }
 
+    /// Whether leadership is being handed over.
+    pub(crate) fn is_handing_over(&self) -> bool {
+        self.raw.raft.lead_transferee.is_some()
+    }
+
     /// Leads no more, in the same term.
     pub(crate) fn step_down(&mut self) {
         let term = self.term();

@@ -7,6 +7,7 @@ mod complaints;
 mod delays;
 mod failures;
 mod found;
+mod hanging;
 mod joining;
 mod links;
 mod lost;
@@ -35,6 +36,7 @@ use crate::ids::{PLACE_MAX, Position};
 use crate::member::clock::{Clock, TICKS_AT_ONCE};
 use crate::member::complaints::Complaints;
 use crate::member::delays::Delays;
+use crate::member::hanging::Hanging;
 use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::moving::Moves;
@@ -244,6 +246,7 @@ pub struct Member {
     /// When anything was heard of each peer last.
     pub(crate) silence: Silence,
     starved: Starved,
+    hanging: Hanging,
     complaints: Complaints,
     pub(crate) delays: Delays,
     /// What goes wrong on purpose.
@@ -332,6 +335,7 @@ impl Member {
             leaderless_us: Some(now_us),
             silence: Silence::default(),
             starved: Starved::default(),
+            hanging: Hanging::default(),
             complaints: Complaints::default(),
             delays: Delays::new(now_us),
             failure: None,
@@ -361,6 +365,7 @@ impl Member {
         self.ids.forget_unused(now_us);
         self.note_own_delay();
         for _ in 0..self.clock.ticks(now_us, self.election_timer) {
+            self.look_for_hanging();
             // The library must not campaign between two logs.
             if !self.snapshots.is_installing() {
                 self.tick();
@@ -401,7 +406,7 @@ impl Member {
 
     /// Whether the member leads and has everything of the leaders before it.
     pub fn may_propose(&self) -> bool {
-        self.node.may_propose() && !self.steps.is_failing()
+        self.node.may_propose() && !self.steps.is_failing() && !self.is_hanging_for_long()
     }
 
     /// What part the member has.
@@ -450,8 +455,8 @@ impl Member {
 
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
     /// known no leader for as long as the election timer is says no, and so does one whose disk has
-    /// refused everything, or each snapshot, for so long, for it falls behind, or to which none of its leader's entries
-    /// have come for several timers.
+    /// refused everything, or each snapshot, for so long, or has not answered, for it falls behind, or to which none of its
+    /// leader's entries have come for several timers.
     pub fn is_connected(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
@@ -460,6 +465,7 @@ impl Member {
         takes_part
             && has_room
             && !self.is_starved_for_long()
+            && !self.is_hanging_for_long()
             && !self.is_split()
             && !self.leaderless_us.is_some_and(is_alone)
     }

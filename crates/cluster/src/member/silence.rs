@@ -29,8 +29,13 @@ pub const REMOVAL_TIMERS_MIN: u64 = 5;
 /// since it acknowledged any.
 const CUTS_MAX: u32 = 2;
 
-/// What the system says of a connection whose other end has acknowledged nothing for too long (`ETIMEDOUT`).
-const TIMED_OUT: &str = "Connection timed out";
+/// What the system says of a connection whose other end has acknowledged nothing for too long: nothing came back
+/// (`ETIMEDOUT`), or a router or firewall has said that nothing goes there.
+const CUT: [&str; 4] =
+    ["Connection timed out", "No route to host", "Network is unreachable", REFUSED];
+
+/// What it says where nobody listens, too (`ECONNREFUSED`).
+const REFUSED: &str = "Connection refused";
 
 /// So many members stay at least, however long some are silent.
 const MEMBERS_MIN: usize = 3;
@@ -78,6 +83,11 @@ impl Silence {
         let count = before.map_or(0, |cuts| cuts.count).saturating_add(1);
         self.cuts.insert(peer, Cuts { match_index, count, counted_us: self.counted_us });
         count >= CUTS_MAX
+    }
+
+    /// Whether the connection for entries to a peer has been cut since it had those up to this one.
+    fn has_cut(&self, peer: Uuid, match_index: u64) -> bool {
+        self.cuts.get(&peer).is_some_and(|cuts| cuts.match_index == match_index)
     }
 
     /// Whether entries do not come to a peer that has these.
@@ -213,7 +223,7 @@ impl Member {
     /// closed is not cut.
     pub(super) fn note_cut(&mut self, link: &Link, error: Option<&str>) {
         let Some(peer) = link.peer.filter(|_| link.lane() == Some(Lane::Log)) else { return };
-        if error != Some(TIMED_OUT) {
+        if !error.is_some_and(|error| CUT.contains(&error)) {
             return;
         }
         if !link.carries && self.peers.is_reached(peer, Lane::Log) {
@@ -221,6 +231,10 @@ impl Member {
         }
         let progress = self.node.progress().get(&peer).copied();
         let Some(Progress { match_index, .. }) = progress else { return };
+        // Whose process starts anew refuses attempts; behind a connection that was cut they are rejected for it.
+        if error == Some(REFUSED) && !link.is_up && !self.silence.has_cut(peer, match_index) {
+            return;
+        }
         let is_lacking = match_index < self.node.last();
         if is_lacking && self.silence.cut(peer, match_index) {
             let text = format!(

@@ -71,6 +71,12 @@ struct Incoming {
     is_loaded: bool,
 }
 
+impl Incoming {
+    fn is_whole(&self) -> bool {
+        self.have == self.begin.len
+    }
+}
+
 /// Snapshots on their way.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
@@ -111,6 +117,11 @@ impl Snapshots {
     #[cfg(test)]
     pub(super) fn is_receiving(&self) -> bool {
         self.incoming.is_some()
+    }
+
+    /// Whether a whole snapshot has come that has not taken the place of what was here.
+    pub(super) fn is_taking_in(&self) -> bool {
+        self.is_installing || self.incoming.as_ref().is_some_and(Incoming::is_whole)
     }
 
     /// Whether the log is being replaced.
@@ -356,9 +367,7 @@ impl Member {
     /// The tables have been made of a snapshot, or it makes no sense.
     pub(super) fn snapshot_loaded(&mut self, last: Position, result: Result<(), String>) {
         // Another member may have begun to send the same one after this one was complete.
-        let is_it = |incoming: &&mut Incoming| {
-            incoming.begin.last == last && incoming.have == incoming.begin.len
-        };
+        let is_it = |incoming: &&mut Incoming| incoming.begin.last == last && incoming.is_whole();
         if self.snapshots.is_installing {
             return;
         }
@@ -403,8 +412,7 @@ impl Member {
         };
         let incoming = self.snapshots.incoming.as_ref().filter(|_| !self.snapshots.is_installing);
         let is_over = incoming.is_some_and(|incoming| {
-            let is_whole = incoming.have == incoming.begin.len;
-            self.is_gone() || !is_wanted(incoming) || !is_whole && is_cut(incoming)
+            self.is_gone() || !is_wanted(incoming) || !incoming.is_whole() && is_cut(incoming)
         });
         if is_over {
             self.drop_incoming();

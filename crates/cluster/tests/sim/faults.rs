@@ -29,6 +29,8 @@ pub struct Faults {
     pub suspect: u64,
     /// A disk is full for up to ten seconds.
     pub full: u64,
+    /// A disk answers nothing for up to five seconds.
+    pub hang: u64,
     /// A server has no room for entries, or has some again.
     pub room: u64,
     /// A piece of a snapshot cannot be read, or its data not loaded: one in so many.
@@ -110,6 +112,11 @@ impl World {
             let n = self.some_server();
             let ms = self.rng.below(10_000);
             self.fill(n, ms);
+        }
+        if happens(&mut self.rng, f.hang) {
+            let n = self.some_server();
+            let ms = self.rng.below(5000);
+            self.hang(n, ms);
         }
         if happens(&mut self.rng, f.room) {
             let (n, has_room) = (self.some_server(), self.rng.one_in(2));
@@ -203,6 +210,13 @@ impl World {
     pub fn fill(&mut self, n: usize, ms: u64) {
         self.tell(format!("the disk of {n} is full for {ms} ms"));
         self.servers[n].full_until = self.now_us + 1000 * ms;
+    }
+
+    /// The disk of a server answers nothing for so long, and does what it is asked.
+    pub fn hang(&mut self, n: usize, ms: u64) {
+        self.tell(format!("the disk of {n} answers nothing for {ms} ms"));
+        let until = self.now_us + 1000 * ms;
+        self.servers[n].synced_at = self.servers[n].synced_at.max(until);
     }
 
     /// A server hears nobody, and nobody hears it, until [`World::heal`].

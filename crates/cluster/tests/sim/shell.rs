@@ -68,7 +68,7 @@ pub struct Server {
     proposed: BTreeMap<u64, Position>,
     wake_at: u64,
     /// When the last write is answered: they are answered in order.
-    synced_at: u64,
+    pub(super) synced_at: u64,
     /// A copy of the file is being written, or about to take its place.
     is_copying: bool,
     finish: u64,

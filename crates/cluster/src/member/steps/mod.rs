@@ -295,6 +295,16 @@ impl Steps {
         self.waiting.iter().any(|waiting| !waiting.has_failed)
     }
 
+    /// The step that the file is to answer next, and how many bytes are in it.
+    pub(super) fn unanswered(&self) -> Option<(u64, u64)> {
+        let asked = self.waiting.iter().find(|waiting| !waiting.has_failed)?;
+        let bytes = match &asked.what {
+            What::Append { bytes, .. } => bytes,
+            What::Install { tail, .. } | What::Finish { tail, .. } => tail,
+        };
+        Some((asked.step, bytes.len() as u64))
+    }
+
     /// Whether a copy is about to take the file's place.
     pub(super) fn is_finishing(&self) -> bool {
         self.waiting.iter().any(|waiting| matches!(waiting.what, What::Finish { .. }))

@@ -76,6 +76,8 @@ pub(super) struct Bench {
     /// Bytes of a snapshot's data that have come, and whether nobody says when they are written.
     beside: u64,
     pub(super) is_beside_slow: bool,
+    /// Nobody says when tables have been made of a snapshot.
+    pub(super) is_loading_slow: bool,
     /// The records behind the snapshot or the copy that took the file's place last.
     pub(super) tail_last: String,
     /// A snapshot is there that may take the file's place: an attempt takes it, whatever comes of that.
@@ -113,6 +115,7 @@ impl Bench {
             is_disk_slow: false,
             beside: 0,
             is_beside_slow: false,
+            is_loading_slow: false,
             tail_last: String::new(),
             has_copy: false,
             committed: vec![],
@@ -317,7 +320,9 @@ impl Bench {
             Effect::LoadSnapshot { last } => {
                 self.has_copy = true;
                 let loaded = Event::SnapshotLoaded { last, result: Ok(()) };
-                self.member.handle(self.now_us, loaded);
+                if !self.is_loading_slow {
+                    self.member.handle(self.now_us, loaded);
+                }
             }
             Effect::Log { level, text, .. } => self.logs.push((level, text)),
             Effect::Message { .. } => self.messages += 1,

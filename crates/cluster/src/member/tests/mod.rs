@@ -5,6 +5,7 @@ mod connections;
 mod departures;
 mod entries;
 mod files;
+mod hanging;
 mod odd_frames;
 mod promises;
 mod snapshots;

@@ -299,6 +299,23 @@ fn who_cannot_keep_a_snapshot_for_an_election_timer_says_that_it_is_not_connecte
     assert!(bench.member.is_connected());
 }
 
+/// A large one takes its time, and the leader goes on meanwhile.
+#[test]
+fn who_makes_tables_of_a_snapshot_is_not_starved() {
+    let mut bench = Bench::follower();
+    bench.is_loading_slow = true;
+    let last = Position { term: 3, index: 10 };
+    send(&mut bench, last);
+    let link = bench.greet(server(2), Lane::Control);
+    for _ in 0..100 {
+        bench.pass(100);
+        bench.say(link, Step { kind: HEARTBEAT, term: 3, synced: 12, ..Step::default() });
+        assert!(bench.member.is_connected(), "{}", bench.member.status());
+    }
+    bench.handle(Event::SnapshotLoaded { last, result: Ok(()) });
+    assert_eq!((bench.member.applied(), bench.member.is_connected()), (10, true));
+}
+
 /// Nor is all of it sent to a disk that is full, again and again.
 #[test]
 fn a_snapshot_that_cannot_be_written_is_refused_at_once_and_taken_a_second_later() {

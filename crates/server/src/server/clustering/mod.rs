@@ -354,14 +354,20 @@ impl Server {
         self.queue_for_leader(db);
     }
 
-    /// This leader commits nothing, though it is heard: others have no room, say.
+    /// Nothing takes effect that this leader proposes, though it is heard: others have no room, say, or its own disk
+    /// does not answer.
     fn lose_patience(&mut self, db: DbId) {
         let part = self.clusters.part_mut(db);
         if self.databases.has_batch(db) || matches!(part.conversion, Conversion::Proposed { .. }) {
             // What comes behind that runs when it has taken effect.
             part.given_up_to = part.member.last_position().index;
+            let is_own_disk = part.member.lacks_committed();
             self.give_batch_up(db);
             self.give_asked_up(db);
+            if is_own_disk {
+                // Others can do what this one cannot.
+                self.clusters.part_mut(db).member.hand_over(self.shell.now_us());
+            }
         }
     }
 

@@ -405,10 +405,13 @@ impl Server {
     pub(in crate::server) fn tell_server_db(&mut self, db: DbId) {
         let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
         let part = self.clusters.part_mut(db);
+        // What was given up is committed, and not on this leader's disk.
+        let is_behind = part.given_up_to > 0 && part.member.lacks_committed();
         let told = Told {
             is_connected: part.member.is_connected() && !part.is_unread(),
             // Clients that want the leader want all that is committed.
-            leads: part.member.may_propose() && (part.told.leads || !part.lacks_rows()),
+            leads: part.member.may_propose()
+                && (part.told.leads && !is_behind || !part.lacks_rows()),
             index: part.applied,
             cluster: part.member.cluster(),
         };

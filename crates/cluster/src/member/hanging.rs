@@ -1,0 +1,70 @@
+//! A disk that does not answer, for its controller or its network hangs: nothing is refused, so nothing is known to
+//! fail. What the others have committed does not take effect here meanwhile, though the member hears its leader, or
+//! is heard as one.
+
+use super::Member;
+use super::clock::tick_us;
+
+/// A disk writes so many bytes in a microsecond, at least.
+const BYTES_PER_US: u64 = 16;
+
+/// For how long the file has owed an answer, in time that ticks have counted: they stand still while the process
+/// does.
+#[derive(Debug, Default)]
+pub(crate) struct Hanging {
+    /// The step that is to be answered next.
+    step: Option<u64>,
+    for_us: u64,
+}
+
+impl Hanging {
+    /// A tick of this length has passed, and this step is to be answered next.
+    fn tick(&mut self, step: Option<u64>, tick_us: u64) {
+        if std::mem::replace(&mut self.step, step) == step && step.is_some() {
+            self.for_us += tick_us;
+        } else {
+            self.for_us = 0;
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn look_for_hanging(&mut self) {
+        let step = self.steps.unanswered().map(|(step, _)| step);
+        self.hanging.tick(step, tick_us(self.election_timer));
+        // What is committed without this member's disk, others can lead.
+        if self.node.is_leader() && !self.node.is_handing_over() && self.is_hanging_for_long() {
+            self.give_lead_away();
+        }
+    }
+
+    /// Whether entries are committed that do not take effect here, for they are not on this member's disk.
+    pub fn lacks_committed(&self) -> bool {
+        self.node.applied() < self.node.commit()
+    }
+
+    /// Whether the disk has not answered for as long as the election timer is, and for as long as what it was given
+    /// takes, while the others have gone on.
+    pub(crate) fn is_hanging_for_long(&self) -> bool {
+        let Some((step, bytes)) = self.steps.unanswered() else { return false };
+        let patience_us = self.election_timer * 1000 + bytes / BYTES_PER_US;
+        let is_it = self.hanging.step == Some(step);
+        is_it && self.hanging.for_us > patience_us && self.lacks_committed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Hanging;
+
+    #[test]
+    fn time_is_counted_while_the_same_answer_is_waited_for() {
+        let mut hanging = Hanging::default();
+        let mut tick = |step| {
+            hanging.tick(step, 10);
+            hanging.for_us
+        };
+        assert_eq!([None, None, Some(1), Some(1), Some(1)].map(&mut tick), [0, 0, 0, 10, 20]);
+        assert_eq!([Some(2), Some(2), None, Some(3)].map(&mut tick), [0, 10, 0, 0]);
+    }
+}
