@@ -44,6 +44,8 @@ pub(crate) struct Link {
     pub(crate) is_ours: bool,
     /// What is said to the peer on its lane goes here.
     pub(crate) carries: bool,
+    /// The peer's last answer came here.
+    pub(crate) answers: bool,
     /// Since when there is the connection, or the attempt; monotonic.
     pub(crate) since_us: u64,
     pub(crate) decoder: Decoder,
@@ -179,6 +181,7 @@ impl Peers {
                     is_up: false,
                     is_ours: false,
                     carries: false,
+                    answers: false,
                     since_us: now_us,
                     decoder: Decoder::new(),
                 };
@@ -203,6 +206,7 @@ impl Peers {
             is_up: true,
             is_ours: false,
             carries: false,
+            answers: false,
             since_us: now_us,
             decoder: Decoder::new(),
         };
@@ -284,6 +288,17 @@ impl Peers {
     /// Whether a member can be told something.
     pub(crate) fn is_reached(&mut self, peer: Uuid, lane: Lane) -> bool {
         self.link_to(peer, lane).is_some()
+    }
+
+    /// A peer answers on this connection. True if its last answer came on another one: what it has answered since may
+    /// be lost, there or for want of any connection.
+    pub(crate) fn answers_on(&mut self, id: LinkId, peer: Uuid) -> bool {
+        if self.links.get(&id).is_some_and(|link| link.answers) {
+            return false;
+        }
+        let links = self.links.iter_mut().filter(|(_, link)| link.peer == Some(peer));
+        links.for_each(|(other, link)| link.answers = *other == id);
+        true
     }
 
     /// Tells a member; false if there is no connection.

@@ -631,20 +631,22 @@ impl Node {
         self.draw();
     }
 
-    /// What a member has answered may not have come; nobody but a leader asks for more than that.
+    /// Answers of a member come on another connection than before: they come in order on one, so the last ones on
+    /// that may be lost. The member does not know, and does not repeat them.
     pub(crate) fn answers_lost(&mut self, id: Uuid) {
-        if !self.is_leader() {
-            return;
-        }
         let number = self.numbers.of(id);
+        let progress = self.raw.raft.prs().get(number).filter(|_| self.is_leader());
+        let Some(matched) = progress.map(|progress| progress.matched) else { return };
         self.probes.remove(&number);
-        self.unsure.insert(number);
+        if matched < self.last() {
+            self.unsure.insert(number);
+        }
     }
 
     /// What was sent to a member may not have come.
     pub(crate) fn unreachable(&mut self, id: Uuid) {
         let number = self.numbers.of(id);
-        self.answers_lost(id);
+        self.probes.remove(&number);
         self.raw.report_unreachable(number);
         self.draw();
     }

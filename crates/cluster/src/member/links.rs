@@ -3,7 +3,7 @@
 use weir_data::Uuid;
 
 use super::{Failure, Member, Membership, short};
-use crate::consensus::{APPEND, Odd, TIMEOUT_NOW, VOTES};
+use crate::consensus::{APPEND, APPEND_ANSWER, HEARTBEAT_ANSWER, Odd, TIMEOUT_NOW, VOTES};
 use crate::effect::{Effect, Level};
 use crate::ids::LinkId;
 use crate::peers::{Link, Made};
@@ -70,7 +70,6 @@ impl Member {
     pub(super) fn link_gone(&mut self, link: &Link) {
         let Some(peer) = link.peer.filter(|_| link.is_ours) else { return };
         if link.lane() != Some(Lane::Log) {
-            self.node.answers_lost(peer);
             return self.snapshot_cut(peer);
         }
         if self.servers.contains_key(&peer) {
@@ -283,6 +282,10 @@ impl Member {
                     return Ok(());
                 }
                 self.note_leaders_delay(from, step.term);
+                let is_answer = matches!(step.kind, APPEND_ANSWER | HEARTBEAT_ANSWER);
+                if is_answer && self.peers.answers_on(link, from) {
+                    self.node.answers_lost(from);
+                }
                 if is_append && (!self.takes_entries || self.steps.is_closed(self.now_us)) {
                     // The leader sends it again; its heartbeats are heard.
                     return Ok(());

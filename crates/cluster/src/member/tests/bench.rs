@@ -366,6 +366,16 @@ impl Bench {
         self.held.take().and_then(|(_, link)| link).expect("it goes on to try")
     }
 
+    /// The member connects to this server for the next lane that it has not, and is greeted.
+    pub(super) fn greeted_at(&mut self, n: u128, lane: Lane) -> LinkId {
+        let link = self.connection_to(address(n));
+        self.handle(Event::Connected { link });
+        let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(n));
+        let (lane, address, promised) = (Some(lane), None, None);
+        self.hello(link, &Hello { cluster, to, from, address, lane, promised });
+        link
+    }
+
     /// A server connects.
     pub(super) fn accept(&mut self) -> LinkId {
         self.next_link += 1;

@@ -2,24 +2,16 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, CLUSTER, HEARTBEAT, address, server, steps_sent, three};
+use super::bench::{Bench, HEARTBEAT, address, server, steps_sent, three};
 use crate::consensus::{APPEND, TIMEOUT_NOW};
-use crate::wire::{Frame, Hello, Lane, Step};
+use crate::wire::{Frame, Lane, Step};
 use crate::{Content, Entry, Event, LinkId, Position, Role};
 
 /// Requests that left on it have no other end to be answered on.
 #[test]
 fn the_server_hears_that_a_connection_was_closed_where_no_member_is_any_more() {
     let mut bench = Bench::follower();
-    let mut connect = |lane| {
-        let link = bench.connection_to(address(2));
-        bench.handle(Event::Connected { link });
-        let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(2));
-        let (lane, promised) = (Some(lane), None);
-        bench.hello(link, &Hello { cluster, to, from, address: None, lane, promised });
-        link
-    };
-    let [control, requests] = Lane::ALL.map(&mut connect);
+    let [control, requests] = Lane::ALL.map(|lane| bench.greeted_at(2, lane));
     assert_eq!(bench.lost, []);
 
     let mut moved = three();
@@ -145,6 +137,71 @@ fn who_gets_no_entries_says_that_it_is_not_connected() {
     assert_eq!(status(&mut bench, has), (true, false));
     assert_eq!(status(&mut bench, has + 1), (false, true));
     assert_eq!(status(&mut bench, has), (true, false));
+}
+
+/// Answers come in order on one connection. Whoever has answered on one that was dead, or had none, does not repeat
+/// that, and hears only of commit indexes from then on, which it need not answer.
+#[test]
+fn who_answers_on_another_connection_is_asked_what_it_has() {
+    #[derive(Debug, PartialEq)]
+    enum Lost {
+        /// Both ends know that the connection has ended, and there is no other one.
+        WithoutAny,
+        /// The leader knows it sooner than the member, which has another one as well.
+        WithAnother,
+    }
+    for lost in [Lost::WithoutAny, Lost::WithAnother] {
+        let mut bench = Bench::leader();
+        // Server 2 is down.
+        let [three, log] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+        let another = (lost == Lost::WithAnother).then(|| bench.greeted_at(3, Lane::Control));
+        let last = bench.member.last_position();
+        bench.acknowledge(three, last);
+        bench.well_for(&[three], 400);
+        // Server 3's disk is faster than the leader's: it is told that the entry is committed behind the cut.
+        bench.is_disk_slow = true;
+        let eight = bench.propose(8);
+        bench.acknowledge(three, eight);
+        lose(&mut bench, three, SILENT);
+        bench.is_disk_slow = false;
+        bench.sync();
+        assert_eq!(bench.member.committed(), eight.index);
+        // Its answer to this one goes nowhere.
+        let nine = bench.propose(9);
+        let before = steps_sent(&bench, log).len();
+        let three = another.unwrap_or_else(|| bench.greet(server(3), Lane::Control));
+        bench.well_for(&[three], 3000);
+        let told = &steps_sent(&bench, log)[before..];
+        let asked = told.iter().filter(|step| step.kind == APPEND);
+        let asked: Vec<_> = asked.map(|step| (step.index, step.entries.len())).collect();
+        assert_eq!(asked, [(nine.index, 0)], "{lost:?}: once, and nothing is sent again");
+        assert!(told.len() > 3, "{lost:?}: then it is told what is committed");
+        bench.acknowledge(three, nine);
+        assert_eq!(bench.member.committed(), nine.index, "{lost:?}");
+    }
+}
+
+/// Leadership is handed to who has everything, as far as that is known.
+#[test]
+fn leadership_is_handed_to_who_had_no_connection_when_it_answered() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let [three, log] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+    let last = bench.member.last_position();
+    [two, three].into_iter().for_each(|link| bench.acknowledge(link, last));
+    let eight = bench.propose(8);
+    lose(&mut bench, three, SILENT);
+    bench.acknowledge(two, eight);
+    let before = steps_sent(&bench, log).len();
+    let three = bench.greet(server(3), Lane::Control);
+    lose(&mut bench, two, SILENT);
+    bench.well_for(&[three], 400);
+    let asked = steps_sent(&bench, log)[before..].iter().find(|step| step.kind == APPEND).cloned();
+    assert_eq!(asked.map(|step| (step.index, step.entries.len())), Some((eight.index, 0)));
+    bench.acknowledge(three, eight);
+    assert!(bench.member.hand_over(bench.now_us));
+    bench.run();
+    assert!(steps_sent(&bench, three).iter().any(|step| step.kind == TIMEOUT_NOW));
 }
 
 /// What is sent again stands behind what was sent before, on a slow line for long.
