@@ -12,7 +12,9 @@ use weir_log::clustered::Servers;
 
 use super::check::{self, Odd};
 use super::disk::Disk;
-use super::messages::{APPEND, COMMIT, as_many_as_fit, is_free, to_message, to_step};
+use super::messages::{
+    APPEND, APPEND_ANSWER, COMMIT, as_many_as_fit, is_free, to_message, to_step,
+};
 use super::servers::Numbers;
 use super::store::{Fetch, Mark, Store};
 use super::{ELECTION_TICKS, ELECTION_TICKS_MORE, HEARTBEAT_TICKS};
@@ -30,6 +32,9 @@ const PROBE_BYTES_MAX: usize = 64 << 10;
 /// Such a message is not sent again on the same connection before its answer can have come: an election timer, and
 /// another one for each so many bytes.
 const PROBE_BYTES_PER_TIMER: u64 = 1 << 20;
+
+/// It is sent again after so many election timers at the latest: what is lost otherwise is not lost for good.
+const PROBE_TIMERS_MAX: u64 = 64;
 
 /// Messages with entries that are under way to a member.
 const MESSAGES_IN_FLIGHT: usize = 64;
@@ -104,6 +109,8 @@ pub(crate) struct Node {
     probes: BTreeMap<u64, Probe>,
     /// Members, by number, whose answers may have been lost: they are asked once more what they have.
     unsure: BTreeSet<u64>,
+    /// Answers were given up with what could not be written: the next [`COMMIT`] is answered.
+    owes_answer: bool,
 }
 
 /// Entries that were sent to find out where a member's log ends.
@@ -137,6 +144,7 @@ impl Node {
             ticks: 0,
             probes: BTreeMap::new(),
             unsure: BTreeSet::new(),
+            owes_answer: false,
         };
         node.draw();
         node
@@ -366,13 +374,27 @@ impl Node {
             }
         });
         let accepted = (step.kind == COMMIT).then_some((message.term, message.index));
+        let (number, answered) = (message.from, (message.term, message.index));
+        let has_all_before = step.kind == APPEND_ANSWER && !step.reject;
         // What is left to refuse is an answer that comes too late.
         let _ = self.raw.step(message);
-        if let Some(accepted) = accepted {
+        if has_all_before {
+            self.probe_untaken(number, answered);
+        }
+        if let Some(accepted) = accepted
+            && !std::mem::take(&mut self.owes_answer)
+        {
             self.swallow_answer(accepted);
         }
         self.draw();
         Ok(remark)
+    }
+
+    /// A peer has said something some time ago: it is not heard now. What is odd about it was remarked when it came.
+    pub(crate) fn step_late(&mut self, from: Uuid, step: Step) {
+        let elapsed = self.raw.raft.election_elapsed;
+        let _ = self.step(from, step);
+        self.raw.raft.election_elapsed = elapsed;
     }
 
     /// Whether an entry is in the log, and all that is committed is up to it: who has the entry has that.
@@ -588,9 +610,24 @@ impl Node {
             return false;
         }
         let bytes: usize = step.entries.iter().map(|entry| entry.content.len()).sum();
-        let timers = 1 + bytes as u64 / PROBE_BYTES_PER_TIMER;
+        let timers = (1 + bytes as u64 / PROBE_BYTES_PER_TIMER).min(PROBE_TIMERS_MAX);
         self.probes.insert(to, Probe { behind, until: self.ticks + timers * ELECTION_TICKS });
         true
+    }
+
+    /// A member has everything up to this entry, and no more: if entries were sent behind it, they have come and were
+    /// not kept, and the member takes them now.
+    fn probe_untaken(&mut self, to: u64, answered: (u64, u64)) {
+        if self.probes.get(&to).is_none_or(|probe| probe.behind != answered) {
+            return;
+        }
+        self.probes.remove(&to);
+        if let Some(progress) = self.raw.raft.mut_prs().get_mut(to)
+            && progress.state == ProgressState::Probe
+        {
+            progress.resume();
+            self.raw.raft.send_append(to);
+        }
     }
 
     /// All up to this ready is on the disk.
@@ -626,6 +663,7 @@ impl Node {
         };
         self.disk = Disk::new(store.last());
         self.raw = raw_node(id, applied, store);
+        self.owes_answer = true;
         // Who goes on refusing must notice all the same that its leader is gone.
         (self.raw.raft.leader_id, self.raw.raft.election_elapsed) = (leader, elapsed);
         self.draw();

@@ -286,8 +286,8 @@ impl Member {
                 if is_answer && self.peers.answers_on(link, from) {
                     self.node.answers_lost(from);
                 }
-                if is_append && (!self.takes_entries || self.steps.is_closed(self.now_us)) {
-                    // The leader sends it again; its heartbeats are heard.
+                if is_append && !self.takes(from, &step) {
+                    // They are answered later; the leader's heartbeats are heard.
                     return Ok(());
                 }
                 if self.servers.contains_key(&from) {

@@ -21,6 +21,7 @@ mod split;
 mod starved;
 mod steps;
 mod texts;
+mod untaken;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -47,6 +48,7 @@ use crate::member::snapshots::Snapshots;
 use crate::member::starved::Starved;
 use crate::member::steps::Steps;
 use crate::member::texts::Texts;
+use crate::member::untaken::Untaken;
 use crate::peers::Peers;
 use crate::wire::Step;
 
@@ -211,6 +213,7 @@ pub struct Member {
     pub(crate) steps: Steps,
     /// Entries of the leader are taken: see [`Member::take_entries`].
     takes_entries: bool,
+    untaken: Untaken,
     texts: Texts,
     ids: found::Ids,
     pub(crate) joins: Joins,
@@ -312,6 +315,7 @@ impl Member {
             clock: Clock::new(now_us),
             steps: Steps::new(opened.log_len, opened.commit.max(opened.snapshot.index)),
             takes_entries: true,
+            untaken: Untaken::default(),
             texts: Texts::new(opened.texts_bytes_max),
             ids: found::Ids::default(),
             joins: Joins::default(),
@@ -399,7 +403,7 @@ impl Member {
         // More would not all be counted when they have passed.
         let ticks = self.node.ticks_left().min(TICKS_AT_ONCE);
         let ticks = self.clock.due_us(ticks, self.election_timer);
-        let own = [self.steps.again_us, self.snapshots.wakeup_us()];
+        let own = [self.steps.again_us, self.snapshots.wakeup_us(), self.untaken_wakeup_us()];
         let others = [self.peers.wakeup_us(), self.ask_wakeup_us()];
         own.into_iter().chain(others).flatten().fold(ticks, u64::min)
     }
@@ -486,7 +490,7 @@ impl Member {
     }
 
     /// Whether entries of the leader are taken. They may be refused while there is no room for more
-    /// that have not taken effect: the leader sends them again, and its heartbeats are heard.
+    /// that have not taken effect: the leader sends them again when some are taken, and its heartbeats are heard.
     pub fn take_entries(&mut self, takes: bool) {
         self.takes_entries = takes;
     }
@@ -515,6 +519,7 @@ impl Member {
     /// Does what the library wants to be done, until it wants nothing.
     fn pump(&mut self) {
         self.take_announced();
+        self.answer_untaken();
         loop {
             while let Some(ready) = self.node.ready() {
                 self.process(ready);
@@ -687,6 +692,7 @@ impl Member {
         let (term, vote, commit) = (self.node.term(), self.node.vote(), self.node.commit());
         let is_vote = |step: &Step| step.kind == VOTE_ANSWER && step.term == term;
         let effects = self.steps.give_up((term, vote), commit, is_vote, self.now_us);
+        self.note_refused();
         self.gather();
         self.effects.extend(effects);
         self.give_up_install();

@@ -44,8 +44,8 @@ impl Starved {
 impl Member {
     /// A peer has said something; a leader says with it up to where its log goes on its disk.
     pub(super) fn note_leaders_log(&mut self, from: Uuid, step: &Step) {
-        if !self.takes_entries || self.snapshots.is_taking_in() {
-            // It is this member that wants none, or that has got as much as it can take in.
+        if !self.takes_entries || self.steps.is_failing() || self.snapshots.is_taking_in() {
+            // It is this member that keeps none, or that has got as much as it can take in.
             return self.starved.fed();
         }
         let is_of_leader = self.node.leader() == Some(from) && step.term == self.node.term();

@@ -193,6 +193,11 @@ impl Steps {
         self.closed_until_us.is_some_and(|until_us| until_us > now_us)
     }
 
+    /// When entries of a leader are tried again, if they were in vain.
+    pub(super) fn closed_until_us(&self) -> Option<u64> {
+        self.closed_until_us
+    }
+
     /// Whether the file has refused everything for so long.
     pub(super) fn is_failing_for(&self, us: u64, now_us: u64) -> bool {
         self.failing_since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) > us)

@@ -2,10 +2,12 @@
 
 use weir_data::Uuid;
 
-use super::bench::{Bench, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server, steps_sent};
-use crate::consensus::{APPEND, VOTE_REQUEST};
+use super::bench::{
+    APPEND_REPLY, Bench, HEARTBEAT, PRE_VOTE_REPLY, VOTE_REPLY, address, data, server, steps_sent,
+};
+use crate::consensus::{APPEND, COMMIT, VOTE_REQUEST};
 use crate::wire::{Frame, Lane, Step};
-use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Role};
+use crate::{Content, Entry, Event, Found, LinkId, Opened, Position, Proposal, Role};
 
 /// The entries that were sent on a connection.
 fn entries_sent(bench: &Bench, link: LinkId) -> Vec<Entry> {
@@ -107,6 +109,115 @@ fn entries_that_are_on_the_disk_stay_when_those_behind_them_are_given_up() {
     let request = Step { kind: VOTE_REQUEST, term: 5, log_term: 1, index: 6, ..Step::default() };
     bench.say(control, request);
     assert_eq!((bench.member.term(), bench.member.node.vote()), (5, None));
+}
+
+/// A step of the leader of term 3 behind the log of a member that has just started.
+fn append(kind: u8, index: u64, entries: Vec<Entry>) -> Step {
+    let log_term = if index > 6 { 3 } else { 1 };
+    Step { kind, term: 3, log_term, index, commit: 5, entries, ..Step::default() }
+}
+
+/// What a follower has answered to entries: up to where it has them.
+fn answers(bench: &Bench, control: LinkId) -> Vec<(u64, bool)> {
+    let steps = steps_sent(bench, control).into_iter();
+    let answers = steps.filter(|step| step.kind == APPEND_REPLY);
+    answers.map(|step| (step.index, step.reject)).collect()
+}
+
+/// The leader thinks of what it has sent that it is on its way, as long as the connection lives.
+#[test]
+fn who_did_not_keep_entries_says_so_when_it_takes_them_again() {
+    for has_room in [true, false] {
+        let mut bench = Bench::follower();
+        let [control, log] = Lane::ALL.map(|lane| bench.greet(server(2), lane));
+        bench.member.take_entries(!has_room);
+        bench.is_disk_bad = !has_room;
+        for second in 0..8 {
+            let before = answers(&bench, control).len();
+            for _ in 0..3 {
+                bench.say(log, append(APPEND, 6, vec![data(3, 7)]));
+            }
+            assert_eq!(answers(&bench, control).len(), before, "{has_room} {second}");
+            for _ in 0..4 {
+                bench.pass(275);
+                let (kind, commit, synced) = (HEARTBEAT, 5, 7);
+                bench.say(control, Step { kind, term: 3, commit, synced, ..Step::default() });
+            }
+            let said = &answers(&bench, control)[before..];
+            // As long as nothing is tried nobody knows whether there is room.
+            assert_eq!(said, if has_room { &[][..] } else { &[(6, false)] }, "{second}");
+        }
+        assert!(!bench.member.status().contains("entries do not come"), "it is the member itself");
+        bench.is_disk_bad = false;
+        bench.member.take_entries(true);
+        bench.pass(1);
+        assert_eq!(answers(&bench, control).last(), Some(&(6, false)), "{has_room}");
+        bench.say(log, append(APPEND, 6, vec![data(3, 7)]));
+        assert_eq!(answers(&bench, control).last(), Some(&(7, false)), "{has_room}");
+        let before = answers(&bench, control).len();
+        bench.pass(900);
+        assert_eq!(answers(&bench, control).len(), before);
+    }
+}
+
+/// An entry may take its time on the line, and is said again at once if it has come and was not kept.
+#[test]
+fn a_long_entry_is_sent_again_when_its_receiver_takes_it() {
+    let mut bench = Bench::leader();
+    let [three, log] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+    let seven = bench.member.last_position();
+    bench.acknowledge(three, seven);
+    let mut text = b"[null,{\"a\":\"".to_vec();
+    text.resize(8 << 20, b'x');
+    text.extend_from_slice(b"\"}]");
+    let proposal = Proposal { eid: Uuid::from_u128(8), text: text.into() };
+    let eight = bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
+    bench.run();
+    let sent = |bench: &Bench| entries_sent(bench, log).iter().filter(|e| e.at == eight).count();
+    assert_eq!(sent(&bench), 1);
+    // It had no room, and hears where the leader's log ends.
+    let kind = APPEND_REPLY;
+    let (index, reject_hint, log_term) = (eight.index, seven.index, seven.term);
+    let refused =
+        Step { kind, term: 3, index, reject: true, reject_hint, log_term, ..Step::default() };
+    bench.say(three, refused);
+    bench.well_for(&[three], 5000);
+    assert_eq!(sent(&bench), 2, "it is on its way");
+    for times in 3..6 {
+        bench.acknowledge(three, seven);
+        assert_eq!(sent(&bench), times, "there may be room now");
+        bench.well_for(&[three], 2000);
+        assert_eq!(sent(&bench), times);
+    }
+    bench.acknowledge(three, eight);
+    assert_eq!(bench.member.committed(), eight.index);
+}
+
+/// Answers wait for what is written before them, and may be given up with it.
+#[test]
+fn who_gave_answers_up_answers_the_next_step_of_its_leader() {
+    let mut bench = Bench::follower();
+    let [control, log] = Lane::ALL.map(|lane| bench.greet(server(2), lane));
+    bench.say(log, append(APPEND, 6, vec![data(3, 7)]));
+    assert_eq!(answers(&bench, control), [(7, false)]);
+    bench.say(control, Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() });
+    assert_eq!(bench.member.applied(), 7);
+    // The commit index is written by itself after a while, and cannot be.
+    (bench.is_disk_bad, bench.is_disk_slow) = (true, true);
+    for _ in 0..12 {
+        bench.pass(100);
+        bench.say(control, Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() });
+    }
+    bench.say(log, append(APPEND, 7, vec![]));
+    assert_eq!(answers(&bench, control).len(), 1, "it waits for the disk");
+    bench.sync();
+    (bench.is_disk_bad, bench.is_disk_slow) = (false, false);
+    bench.sync();
+    assert_eq!(answers(&bench, control).len(), 1, "it is given up");
+    for _ in 0..3 {
+        bench.say(log, append(COMMIT, 7, vec![]));
+        assert_eq!(answers(&bench, control)[1..], [(7, false)], "once");
+    }
 }
 
 #[test]
