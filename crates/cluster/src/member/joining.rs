@@ -100,8 +100,14 @@ impl Member {
             return self.answer_join(link, false, "not leader");
         }
         if let Some(join) = self.joins.by_id.get_mut(&from) {
-            join.link = link;
-            if join.address == address || join.phase == Phase::Committing {
+            let is_committing = join.phase == Phase::Committing;
+            if join.address == address {
+                join.link = link;
+                return self.answer_join(link, false, "in progress");
+            }
+            let before = join.address.clone();
+            // Two processes may have copies of one file that was made to join: the first one goes on, or neither would.
+            if is_committing || self.is_at(from, &before) {
                 return self.answer_join(link, false, "in progress");
             }
             // It has moved since it asked first, and asks again.

@@ -11,6 +11,7 @@ use weir_log::clustered::check_address;
 use super::Member;
 use crate::consensus::Change;
 use crate::effect::Level;
+use crate::peers::Link;
 
 /// Members that have said that they listen elsewhere.
 #[derive(Debug, Default)]
@@ -52,17 +53,19 @@ impl Member {
         true
     }
 
+    /// Whether a server is connected to at this address.
+    pub(super) fn is_at(&self, server: Uuid, address: &str) -> bool {
+        let is_it =
+            |link: &Link| link.is_ours && link.peer == Some(server) && link.name == *address;
+        self.peers.links().any(|(_, link)| is_it(link))
+    }
+
     /// A member that has moved to where no other one is, and is not heard from where it was.
     fn moved(&self) -> Option<(Uuid, String)> {
-        let is_there = |server: Uuid, address: &String| {
-            let mut links = self.peers.links();
-            links
-                .any(|(_, link)| link.is_ours && link.peer == Some(server) && link.name == *address)
-        };
         let is_free = |address: &String| self.servers.values().all(|other| other != address);
         let is_moved = |(server, address): &(&Uuid, &String)| {
             let before = self.servers.get(*server);
-            before.is_some_and(|before| is_free(address) && !is_there(**server, before))
+            before.is_some_and(|before| is_free(address) && !self.is_at(**server, before))
         };
         let moved = self.moves.by_id.iter().find(is_moved);
         moved.map(|(server, address)| (*server, address.clone()))

@@ -287,6 +287,36 @@ fn a_joiner_does_not_take_its_cluster_from_who_connects() {
     assert!(bench.closed.contains(&link), "that is another one");
 }
 
+/// Somebody has copied a container with a file that was made to join.
+#[test]
+fn of_two_processes_that_join_with_the_same_file_the_first_one_does() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let asks = |bench: &mut Bench, at| {
+        let link = bench.accept();
+        bench.hello(link, &greeting(4, None, Some(address(at))));
+        bench.frame(link, &Frame::Join { address: address(at), replaces: None });
+        link
+    };
+    asks(&mut bench, 4);
+    bench.greeted_at(4, Lane::Control);
+    for _ in 0..5 {
+        for at in [44, 4] {
+            asks(&mut bench, at);
+            bench.well_for(&[two], 500);
+        }
+    }
+    let said = |bench: &Bench, text| bench.logs.iter().filter(|(_, it)| it.contains(text)).count();
+    assert_eq!((said(&bench, "starting to add"), said(&bench, "it has moved")), (1, 0));
+    let four = asks(&mut bench, 4);
+    for _ in 0..50 {
+        bench.pass(100);
+        let last = bench.member.last_position();
+        [four, two].into_iter().for_each(|link| bench.acknowledge(link, last));
+    }
+    assert_eq!(bench.member.servers.get(&server(4)), Some(&address(4)));
+}
+
 #[test]
 fn a_joiner_that_moves_before_it_is_taken_in_is_a_member_where_it_is() {
     let mut bench = Bench::leader();
