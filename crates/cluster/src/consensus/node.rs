@@ -513,6 +513,9 @@ impl Node {
         let conf_change = self.conf_change(change);
         let result = self.raw.apply_conf_change(&conf_change);
         assert!(result.is_ok(), "servers change one at a time: {result:?}");
+        let servers = self.raw.raft.prs();
+        self.probes.retain(|number, _| servers.get(*number).is_some());
+        self.unsure.retain(|number| servers.get(*number).is_some());
         self.draw();
     }
 
@@ -679,6 +682,12 @@ impl Node {
         if matched < self.last() {
             self.unsure.insert(number);
         }
+    }
+
+    /// Of how many servers it is remembered what may not have come.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.probes.len().max(self.unsure.len())
     }
 
     /// What was sent to a member may not have come.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, HEARTBEAT, address, server, steps_sent, three};
+use super::bench::{Bench, HEARTBEAT, address, heartbeat_answer, server, steps_sent, three};
 use crate::consensus::{APPEND, TIMEOUT_NOW};
 use crate::wire::{Frame, Lane, Step};
 use crate::{Content, Entry, Event, LinkId, Position, Role};
@@ -202,6 +202,33 @@ fn leadership_is_handed_to_who_had_no_connection_when_it_answered() {
     assert!(bench.member.hand_over(bench.now_us));
     bench.run();
     assert!(steps_sent(&bench, three).iter().any(|step| step.kind == TIMEOUT_NOW));
+}
+
+/// Anybody can connect and say anything; who joins may be gone again.
+#[test]
+fn of_who_is_no_member_nothing_is_remembered() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let last = bench.member.last_position();
+    bench.acknowledge(two, last);
+    let before = bench.member.node.remembered();
+    for n in 4..100 {
+        let link = bench.greet(server(n), Lane::Control);
+        bench.say(link, heartbeat_answer());
+        lose(&mut bench, link, SILENT);
+    }
+    assert_eq!(bench.member.node.remembered(), before);
+    let four = bench.greet(server(4), Lane::Control);
+    bench.frame(four, &Frame::Join { address: address(4), replaces: None });
+    let last = (8..30).map(|n| bench.propose(n)).last().expect("some");
+    bench.acknowledge(two, last);
+    bench.acknowledge(four, Position { term: 3, index: 3 });
+    let four = bench.greet(server(4), Lane::Control);
+    bench.well_for(&[two, four], 1000);
+    assert!(bench.member.node.remembered() > before, "it has not said what it has");
+    bench.well_for(&[two], 31_000);
+    assert!(bench.logs.iter().any(|(_, line)| line.contains("nothing is heard of it")));
+    assert_eq!(bench.member.node.remembered(), before);
 }
 
 /// What is sent again stands behind what was sent before, on a slow line for long.
