@@ -290,6 +290,12 @@ impl Peers {
         self.link_to(peer, lane).is_some()
     }
 
+    /// Since when there is the connection to a member that carries what is said on a lane.
+    pub(crate) fn carries_since(&self, peer: Uuid, lane: Lane) -> Option<u64> {
+        let link = self.links.get(self.taken.get(&(peer, lane))?)?;
+        Some(link.since_us)
+    }
+
     /// A peer answers on this connection. True if its last answer came on another one: what it has answered since may
     /// be lost, there or for want of any connection.
     pub(crate) fn answers_on(&mut self, id: LinkId, peer: Uuid) -> bool {

@@ -32,7 +32,7 @@ impl Member {
 
     pub(super) fn connected(&mut self, id: LinkId) {
         let Some(link) = self.peers.link(id) else { return };
-        link.is_up = true;
+        (link.is_up, link.since_us) = (true, self.now_us);
         let (Made::ByUs(lane), peer) = (link.made, link.peer) else { return };
         let hello = self.hello(peer, lane);
         self.peers.greet(id, &hello);

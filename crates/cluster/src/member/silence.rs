@@ -29,6 +29,12 @@ pub const REMOVAL_TIMERS_MIN: u64 = 5;
 /// since it acknowledged any.
 const CUTS_MAX: u32 = 2;
 
+/// A connection for entries that has lived for so many election timers carries them.
+const CUTS_TIMERS: u64 = 5;
+
+/// It has lived for so long at least, in microseconds: the system ends one that carries nothing sooner.
+const CUTS_US_MIN: u64 = 10_000_000;
+
 /// What the system says of a connection whose other end has acknowledged nothing for too long: nothing came back
 /// (`ETIMEDOUT`), or a router or firewall has said that nothing goes there.
 const CUT: [&str; 4] =
@@ -179,8 +185,20 @@ impl Silence {
 }
 
 impl Member {
+    /// A connection for entries that lives for long carries them, however long one of them takes.
+    fn forget_cuts(&mut self) {
+        let least_us = (CUTS_TIMERS * self.election_timer * 1000).max(CUTS_US_MIN);
+        let Self { silence, peers, now_us, .. } = self;
+        let lives = |peer: &Uuid| {
+            let since_us = peers.carries_since(*peer, Lane::Log);
+            since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) > least_us)
+        };
+        silence.cuts.retain(|peer, _| !lives(peer));
+    }
+
     /// Looks, at each tick, whether this member leads and hears of no majority.
     pub(super) fn look_for_silence(&mut self) {
+        self.forget_cuts();
         let own = self.id();
         let cut_off = self.cut_off();
         let others = self.servers.keys().copied().filter(|id| *id != own);

@@ -120,6 +120,27 @@ fn a_leader_whose_entries_come_to_no_majority_leads_no_more_though_it_is_heard()
     }
 }
 
+/// A network may have been bad for a while, and a long entry take its time.
+#[test]
+fn who_has_its_connection_for_entries_for_long_counts_again() {
+    for (ms, leads) in [(5000, false), (12_000, true)] {
+        let mut bench = Bench::leader();
+        let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+        let eight = bench.propose(8);
+        bench.acknowledge(links[0], eight);
+        for _ in 0..2 {
+            let log = bench.greet(server(3), Lane::Log);
+            bench.well_for(&links, 500);
+            lose(&mut bench, log, SILENT);
+        }
+        bench.greet(server(3), Lane::Log);
+        bench.well_for(&links, ms);
+        // Server 2 stands still.
+        bench.well_for(&links[1..], 1500);
+        assert_eq!(bench.member.role() == Role::Leader, leads, "{ms}");
+    }
+}
+
 /// A follower that hears its leader, and not its entries, is no good for clients.
 #[test]
 fn who_gets_no_entries_says_that_it_is_not_connected() {
