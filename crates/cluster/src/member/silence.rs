@@ -210,7 +210,9 @@ impl Member {
         // Who still joins does not vote.
         let is_voter = |id: &Uuid| *id != own && self.servers.contains_key(id);
         let progress = self.node.progress().into_iter().filter(|(id, _)| is_voter(id));
-        let successor = progress.max_by_key(|(_, progress)| progress.match_index);
+        // Who is heard is there. If nobody is, as where one direction of the network is cut, anybody may be.
+        let is_heard = |id: &Uuid| !self.silence.is_silent(*id, ELECTION_TICKS * tick_us);
+        let successor = progress.max_by_key(|(id, progress)| (is_heard(id), progress.match_index));
         if let Some((successor, _)) = successor {
             let term = self.node.term();
             self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
@@ -224,7 +226,7 @@ impl Member {
         self.node.step_down();
     }
 
-    /// Members to whom the entries of this leader do not come that they lack.
+    /// Members to whom the entries of this leader do not come that they lack; who still joins is none.
     fn cut_off(&self) -> Vec<Uuid> {
         if self.silence.cuts.is_empty() {
             return Vec::new();
@@ -232,7 +234,8 @@ impl Member {
         let last = self.node.last();
         let is_cut_off = |(id, progress): (Uuid, Progress)| {
             let has = progress.match_index;
-            (has < last && self.silence.is_cut_off(id, has)).then_some(id)
+            let is_it = has < last && self.silence.is_cut_off(id, has);
+            (is_it && self.servers.contains_key(&id)).then_some(id)
         };
         self.node.progress().into_iter().filter_map(is_cut_off).collect()
     }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::bench::{Bench, HEARTBEAT, address, heartbeat_answer, server, steps_sent, three};
+use super::bench::{
+    Bench, HEARTBEAT, PRE_VOTE_REPLY, VOTE_REPLY, address, heartbeat_answer, server, steps_sent,
+    three,
+};
 use crate::consensus::{APPEND, TIMEOUT_NOW};
 use crate::wire::{Frame, Lane, Step};
-use crate::{Content, Entry, Event, LinkId, Position, Role};
+use crate::{Content, Entry, Event, LinkId, Opened, Position, Role};
 
 /// Requests that left on it have no other end to be answered on.
 #[test]
@@ -118,6 +121,37 @@ fn a_leader_whose_entries_come_to_no_majority_leads_no_more_though_it_is_heard()
         let is_given = steps_sent(&bench, links[0]).iter().any(|step| step.kind == TIMEOUT_NOW);
         assert_eq!(is_given, !leads, "another one is to campaign");
     }
+}
+
+/// Who has the longest log may be down, and a server that joins be out of reach for long entries.
+#[test]
+fn a_leader_that_hears_too_few_tells_who_is_heard() {
+    let five = (1..=5).map(|n| (server(n), address(n))).collect();
+    let mut bench = Bench::open(Opened { snapshot_servers: five, ..Bench::file() });
+    let links = [2, 3, 4].map(|n| bench.greet(server(n), Lane::Control));
+    bench.pass(1500);
+    for kind in [PRE_VOTE_REPLY, VOTE_REPLY] {
+        links.iter().for_each(|link| bench.say(*link, Step { kind, term: 3, ..Step::default() }));
+    }
+    assert_eq!(bench.member.role(), Role::Leader);
+    let seven = bench.member.last_position();
+    links.iter().for_each(|link| bench.acknowledge(*link, seven));
+    let joiner = bench.greet(server(6), Lane::Control);
+    bench.frame(joiner, &Frame::Join { address: address(6), replaces: None });
+    let eight = bench.propose(8);
+    links[..2].iter().for_each(|link| bench.acknowledge(*link, eight));
+    for _ in 0..2 {
+        let log = bench.greet(server(6), Lane::Log);
+        bench.well_for(&[links[0], links[1], links[2], joiner], 200);
+        lose(&mut bench, log, SILENT);
+    }
+    bench.well_for(&[links[2], joiner], 1500);
+    assert_eq!(bench.member.role(), Role::Follower);
+    let is_told = |link| steps_sent(&bench, link).iter().any(|step| step.kind == TIMEOUT_NOW);
+    assert_eq!(links.map(is_told), [false, false, true]);
+    let said = |text: &str| bench.logs.iter().any(|(_, line)| line.contains(text));
+    assert!(said("server 0006 is heard, and entries do not come there"));
+    assert!(said("no majority has been heard of") && !said("entries do not come to a majority"));
 }
 
 /// A network may have been bad for a while, and a long entry take its time.
