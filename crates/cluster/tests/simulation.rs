@@ -100,6 +100,54 @@ fn servers_join_and_leave() {
     }
 }
 
+/// Of four members one is removed. Only the leader and one other have the entry of that, and the other one does not
+/// know that it is committed: to lead, it needs three votes of four, and only the removed one is left to give the third.
+/// False if the removed one has not heard of its removal either.
+fn a_removed_member_is_killed_and_then_needed(world: &mut World) -> bool {
+    world.run_for(5000);
+    let leader = world.leader().expect("somebody leads");
+    let [knowing, lacking, removed] = [1, 2, 3].map(|next| (leader + next) % 4);
+    world.cut_off(lacking);
+    let (now_us, id) = (world.now_us, world.id(removed));
+    world.member(leader).expect("it runs").kick(now_us, id);
+    world.run(leader);
+    let last = world.member(leader).expect("it runs").last_position();
+    while world.member(knowing).expect("it runs").last_position() != last {
+        world.run_for(1);
+    }
+    world.cut_from(knowing, leader);
+    world.run_for(200);
+    if !world.member(removed).expect("it runs").is_departing() {
+        return false;
+    }
+    let has_heard = !world.member(knowing).expect("it runs").servers().contains_key(&id);
+    assert!(!has_heard, "it hears the leader no more");
+    [leader, removed].into_iter().for_each(|n| world.stop(n));
+    world.heal();
+    world.run_for(10_000);
+    assert!(world.leader().is_none(), "two votes of four are too few");
+    world.start(removed);
+    assert!(world.member(removed).expect("it runs").is_departing(), "it does not join again");
+    world.run_for(10_000);
+    assert_eq!(world.leader(), Some(knowing), "the removed member has voted");
+    assert!(world.has_left(removed), "it has been told that it may go");
+    world.start(leader);
+    world.settle();
+    true
+}
+
+#[test]
+fn a_removed_member_that_is_killed_votes_when_it_is_started_again_and_then_leaves() {
+    let mut was_needed = 0;
+    for seed in seeds(20) {
+        let faults = Faults { delay: 1, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, 4, 0, faults), |world| {
+            was_needed += u64::from(a_removed_member_is_killed_and_then_needed(world));
+        });
+    }
+    assert!(was_needed > 0 || number("WEIR_SEEDS").is_some(), "no seed gets there");
+}
+
 /// All members of a cluster are told to go at once: those that are last have nobody to hand anything to.
 #[test]
 fn all_members_leave_at_once() {

@@ -648,6 +648,36 @@ fn a_server_whose_removal_is_not_known_to_be_committed_is_a_member() {
     }
 }
 
+const NONE_OF_THEM: &str = "ovsdb error: server does not belong to cluster";
+
+/// Others may not know that it was removed, and need its vote. The reference gives such a file up.
+#[test]
+fn a_removed_server_that_has_not_left_is_opened_unless_it_has_forgotten_what_it_had_promised() {
+    let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
+    let header = usual_header();
+    let removed = [header.as_str(), &removal, r#"{"commit_index":2}"#];
+    let with = |notes: &[&'static str]| file(&[&removed, notes].concat());
+    let forgetful = with(&[r#"{"note":"forgot"}"#, r#"{"note":"left"}"#]);
+    let mut damaged = with(&[r#"{"term":3}"#, r#"{"term":4}"#]);
+    let at = with(&[]).len();
+    let bad = at + damaged[at..].iter().position(|byte| *byte == b'3').unwrap();
+    damaged[bad] ^= 1;
+    for reading in READINGS {
+        let loaded = read(&with(&[]), reading).unwrap();
+        assert!(loaded.remotes.is_empty() && loaded.committed.servers.len() == 1, "{reading:?}");
+        for file in [&forgetful, &damaged] {
+            assert_eq!(read(file, reading).unwrap_err().to_string(), NONE_OF_THEM, "{reading:?}");
+        }
+    }
+    if is_installed() {
+        let folder = Folder::new("removed");
+        folder.write("db", &with(&[]));
+        let args = ["--remote=punix:socket", "--unixctl=control", "-vconsole:off", "db"];
+        let (_, error) = output(&folder, "ovsdb-server", &args);
+        assert_eq!(error.trim_end(), format!("ovsdb-server: {NONE_OF_THEM}"));
+    }
+}
+
 /// A lost cluster's rows are wanted, be the removal of the file's server committed or not.
 #[test]
 fn the_file_of_a_server_that_was_leaving_can_be_salvaged() {
@@ -668,14 +698,8 @@ fn the_file_of_a_server_that_was_leaving_can_be_salvaged() {
 fn what_makes_no_sense_is_refused_in_the_words_of_the_reference() {
     let folder = is_installed().then(|| Folder::new("refused"));
     let good = usual_header();
-    let removal = format!(r#"{{"index":2,"servers":{{"{S2}":"unix:b"}},"term":2}}"#);
-    let removed = (
-        vec![removal, r#"{"commit_index":2}"#.to_owned()],
-        "ovsdb error: server does not belong to cluster".to_owned(),
-    );
-    let cases = refused().into_iter().map(|case| (&good, case));
-    for (header, (records, expected)) in cases.chain([(&good, removed)]) {
-        let records = std::iter::once(header.as_str()).chain(records.iter().map(String::as_str));
+    for (records, expected) in refused() {
+        let records = std::iter::once(good.as_str()).chain(records.iter().map(String::as_str));
         let file = file(&records.collect::<Vec<_>>());
         for reading in READINGS {
             let error = read(&file, reading).unwrap_err().to_string();
@@ -695,7 +719,7 @@ fn what_makes_no_sense_is_refused_in_the_words_of_the_reference() {
         (vec![good.clone(), data(r#"[null,{"Q":{}}]"#)], "No table named Q."),
         (vec![good.clone(), data("[null]")], "invalid commit format"),
         (
-            vec![good.clone(), data(&format!(r#"[null,{{"T":{{"{EID}":null}}}}]"#))],
+            vec![good, data(&format!(r#"[null,{{"T":{{"{EID}":null}}}}]"#))],
             "deletes row 55555555-5555-4555-8555-555555555555 that does not exist",
         ),
     ] {

@@ -132,7 +132,9 @@ impl World {
             let is_there = |node: &crate::node::Node| {
                 node.is_member() && node.server.is_some() && known.contains(&node.address.as_str())
             };
-            let is_cut = status.contains("Status: disconnected from the cluster");
+            let is_cut = ["disconnected from the cluster", "leaving cluster"]
+                .iter()
+                .any(|how| status.contains(&format!("Status: {how}")));
             if is_cut && !self.nodes.iter().any(is_there) {
                 self.note(n, "knows nobody who is there: its operator ends it");
                 self.node_left(n);
@@ -162,7 +164,7 @@ impl World {
         } else if text.ends_with(": left the cluster") {
             self.node_left(n);
         } else if text.ends_with(": server does not belong to cluster") {
-            // It ended before it had noted that.
+            // What it noted last is that it has forgotten something.
             self.node_left(n);
         }
     }

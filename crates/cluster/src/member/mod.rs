@@ -283,8 +283,15 @@ impl Member {
             }
         }
         let is_member = servers.contains_key(&opened.server);
+        // The process ended before others knew that this server was removed: they may still need its vote.
+        let is_departing = !is_member && gone.has(&opened.server);
+        let membership = match (is_member, is_departing) {
+            (true, _) => Membership::Member,
+            (false, true) => Membership::Leaving,
+            (false, false) => Membership::Joining,
+        };
         let mut remotes = opened.remotes;
-        if !is_member {
+        if membership == Membership::Joining {
             // It may have got a snapshot when it stopped.
             let known: Vec<String> =
                 servers.values().filter(|server| !remotes.contains(server)).cloned().collect();
@@ -300,7 +307,6 @@ impl Member {
             entries: opened.entries,
             seed: opened.seed,
         });
-        let membership = if is_member { Membership::Member } else { Membership::Joining };
         let at_start = Position { term: node.term(), index: node.last() };
         let mut member = Self {
             cluster: opened.cluster,
@@ -327,7 +333,7 @@ impl Member {
             split: None,
             started_us: now_us,
             moves: Moves::default(),
-            removals: gone.into(),
+            removals: Removals::new(gone, is_departing),
             snapshots: Snapshots::new(opened.snapshot_len),
             untold: BTreeSet::new(),
             ask_again_us: now_us,

@@ -73,7 +73,7 @@ impl Gone {
         }
     }
 
-    fn has(&self, id: &Uuid) -> bool {
+    pub(super) fn has(&self, id: &Uuid) -> bool {
         self.known.iter().any(|removed| removed.id == *id)
     }
 
@@ -83,13 +83,11 @@ impl Gone {
     }
 }
 
-impl From<Gone> for Removals {
-    fn from(gone: Gone) -> Self {
-        Self { gone, ..Self::default() }
-    }
-}
-
 impl Removals {
+    pub(super) fn new(gone: Gone, is_departing: bool) -> Self {
+        Self { gone, is_departing, ..Self::default() }
+    }
+
     pub(super) fn is_asking(&self) -> bool {
         !self.asked.is_empty()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::{Content, Entry, Held, Logged, Mark, Opened, Place, Position};
 use weir_data::Uuid;
-use weir_log::clustered::{Kind, Record, joins_at};
+use weir_log::clustered::{Kind, Record, Servers, joins_at};
 use weir_log::record::{Hole, Magic, Reader, Search};
 
 use super::rng::Rng;
@@ -265,16 +265,33 @@ impl Disk {
         self.is_damaged || has_noted
     }
 
+    /// Whether a server was a member as of an entry that is committed, or of the snapshot, and whether it is one.
+    fn membership(&self, server: Uuid) -> (bool, bool) {
+        let (mut lists, mut commit) = (vec![(0, (*self.front.mark.servers).clone())], 0);
+        self.notes(|record| match &record.kind {
+            Kind::CommitIndex(index) => commit = *index,
+            Kind::Entry(entry) => {
+                lists.retain(|(index, _)| *index < entry.index);
+                lists.extend(entry.servers.clone().map(|servers| (entry.index, servers)));
+            }
+            _ => {}
+        });
+        lists.retain(|(index, _)| *index <= commit);
+        let is_in = |(_, servers): &(u64, Servers)| servers.contains_key(&server);
+        (lists.iter().any(is_in), lists.last().is_some_and(is_in))
+    }
+
     /// What a server finds when it starts, and what is committed of it. Of that no text but the
-    /// last one stays in memory.
+    /// last one stays in memory. Nothing if the server was removed, and has forgotten what it had promised.
     pub fn open(
         &self,
         (server, again): (Uuid, Uuid),
         name: &str,
         address: &str,
         (seed, texts_bytes_max): (u64, usize),
-    ) -> (Opened, Vec<Entry>) {
+    ) -> Option<(Opened, Vec<Entry>)> {
         let front = &self.front;
+        let (was_member, is_member) = self.membership(server);
         let mut opened = Opened {
             server,
             cluster: front.cluster,
@@ -296,6 +313,9 @@ impl Disk {
             seed,
         };
         if self.must_join_again() {
+            if was_member && !is_member {
+                return None;
+            }
             let mut known = (*self.front.mark.servers).clone();
             self.notes(|record| {
                 if let Kind::Entry(entry) = &record.kind {
@@ -304,7 +324,7 @@ impl Disk {
             });
             known.remove(&server);
             let remotes = known.into_values().chain(self.remotes());
-            return (opened.anew(again, remotes.collect()), vec![]);
+            return Some((opened.anew(again, remotes.collect()), vec![]));
         }
         let mut reader = Reader::new();
         reader.feed(&self.records);
@@ -327,14 +347,10 @@ impl Disk {
                 logged.held = Held::InFile { eid };
             }
         }
-        let servers = committed.iter().rev().find_map(|entry| match &entry.content {
-            Content::Servers(servers) => Some(servers.contains_key(&server)),
-            _ => None,
-        });
-        if !servers.unwrap_or_else(|| opened.snapshot_servers.contains_key(&server)) {
+        if !was_member {
             opened.remotes = self.remotes();
         }
-        (opened, committed)
+        Some((opened, committed))
     }
 }
 

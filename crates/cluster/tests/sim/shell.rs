@@ -133,7 +133,11 @@ impl World {
         let chosen = (seed, TEXTS_BYTES_MAX);
         let again = Uuid::from_u128(u128::from(seed) << 64 | u128::from(server.life));
         let ids = (server.owner, again);
-        let (opened, committed) = server.disk.open(ids, "db", &server.address, chosen);
+        let opened = server.disk.open(ids, "db", &server.address, chosen);
+        let Some((opened, committed)) = opened else {
+            server.has_left = true;
+            return;
+        };
         server.id = opened.server;
         let is_again = opened.replaces.is_some();
         let front = server.disk.front.applied();

@@ -290,6 +290,11 @@ impl World {
         self.servers[n].disk.front.mark.last.index > 0
     }
 
+    /// A server hears nothing of another one any more, until [`World::heal`].
+    pub fn cut_from(&mut self, n: usize, from: usize) {
+        self.network.cut.insert((from, n));
+    }
+
     pub fn has_left(&self, n: usize) -> bool {
         self.servers[n].has_left
     }

@@ -563,7 +563,10 @@ impl Replayer {
         // member has got a snapshot, and is about to become one.
         let was_member = log.has_had(server_id) || log.base().servers.is_empty();
         let is_member = committed.servers.contains_key(&server_id);
-        if remotes.is_empty() && was_member && !is_member && !self.salvages {
+        // Who was removed votes until others know that. Who does not have what it had promised must not vote, nor
+        // join again in the place of a server that is no member.
+        let has_lost = log.has_forgotten || matches!(self.tail, Tail::Damaged { .. });
+        if remotes.is_empty() && was_member && !is_member && has_lost && !self.salvages {
             return Err(LoadError("ovsdb error: server does not belong to cluster".to_owned()));
         }
         if !was_member {

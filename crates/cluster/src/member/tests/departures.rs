@@ -6,7 +6,7 @@ use weir_log::clustered::Servers;
 
 use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, heartbeat_answer, server};
 use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
-use crate::entry::{Content, Entry};
+use crate::entry::{Content, Entry, Held, Logged};
 use crate::ids::{LinkId, Position};
 use crate::member::{Failure, Opened, Role};
 use crate::wire::{Frame, Hello, Lane, Step};
@@ -218,6 +218,40 @@ fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
     assert_eq!(bench.member.node.vote(), Some(server(3)), "it still votes");
     may_go(&mut bench);
     assert!(bench.has_left);
+}
+
+/// What the file says of a member whose removal is committed, and whose process ended before anybody had told it
+/// that it may go.
+fn removed_and_killed() -> Bench {
+    let mut opened = Bench::file();
+    let two: Servers = [2, 3].map(|n| (server(n), address(n))).into();
+    let at = Position { term: 1, index: 5 };
+    opened.entries[3] = Logged { at, held: Held::Here(Content::Servers(two.into())), place: None };
+    Bench::open(opened)
+}
+
+#[test]
+fn a_removed_member_that_is_started_again_votes_until_others_know_as_well() {
+    let mut bench = removed_and_killed();
+    assert!(bench.member.is_departing() && !bench.member.is_connected());
+    bench.pass(30_000);
+    assert_eq!((bench.member.role(), bench.member.term()), (Role::Follower, 2), "no candidate");
+    let link = bench.greet(server(3), Lane::Control);
+    let Position { term: log_term, index } = bench.member.last_position();
+    bench.say(link, Step { kind: VOTE_REQUEST, term: 4, log_term, index, ..Step::default() });
+    assert_eq!(bench.member.node.vote(), Some(server(3)));
+    assert!(bench.written_last.contains("\"vote\""), "{}", bench.written_last);
+    may_go(&mut bench);
+    assert!(bench.has_left && bench.written_last.contains("left"), "{}", bench.written_last);
+}
+
+/// With a header that tells nothing of its removal, the file would be one of a server that is to join.
+#[test]
+fn the_file_of_a_removed_member_that_is_started_again_is_not_written_anew() {
+    let mut bench = removed_and_killed();
+    let mark = bench.member.begin_copy();
+    bench.handle(crate::Event::CopyWritten { mark, len: 100 });
+    assert_eq!(bench.tail_last, "", "no copy takes its place");
 }
 
 /// The entry that makes a server a member may be in the leader's log, and not have taken effect there.
