@@ -590,11 +590,9 @@ impl Member {
         }
         self.node.has_applied(last);
         self.snapshots.lack_nothing();
-        let of_servers = |entry: &Entry| matches!(entry.content, Content::Servers(_));
-        let effect = match committed.iter().any(of_servers) {
-            true => self.steps.write_commit_of_servers(),
-            false => None,
-        };
+        let of_servers = |entry: &&Entry| matches!(entry.content, Content::Servers(_));
+        let servers = committed.iter().rfind(of_servers);
+        let effect = servers.and_then(|entry| self.steps.write_commit_of_servers(entry.at.index));
         self.gather();
         self.effects.extend(effect);
         self.effects.push_back(Effect::Commit(committed));

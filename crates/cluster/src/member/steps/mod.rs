@@ -157,6 +157,8 @@ pub(crate) struct Steps {
     /// The commit index that the file has, and the one that the disk has.
     commit_in_file: u64,
     commit_on_disk: u64,
+    /// The last entry by which servers have come or gone and that is committed, since the start.
+    servers_at: u64,
     /// Bytes of the file behind its first record.
     log_len: u64,
     /// So many of them are on the disk.
@@ -240,12 +242,19 @@ impl Steps {
             return None;
         }
         self.commit = None;
-        self.write_commit(commit, Records::Commit)
+        let records = if self.lacks_servers() { Records::Servers } else { Records::Commit };
+        self.write_commit(commit, records)
     }
 
-    /// The commit index, synced: who counts by it which servers there are, and lets others go that are none,
-    /// must not forget it.
-    pub(super) fn write_commit_of_servers(&mut self) -> Option<Effect> {
+    /// Whether the disk does not have it that the last change of the servers is committed.
+    fn lacks_servers(&self) -> bool {
+        self.commit_on_disk < self.servers_at
+    }
+
+    /// The commit index, synced: by the entry of this index servers have come or gone, and who counts by it which
+    /// there are, and lets others go that are none, must not forget it.
+    pub(super) fn write_commit_of_servers(&mut self, index: u64) -> Option<Effect> {
+        self.servers_at = index;
         let (commit, _) = self.commit.take()?;
         self.write_commit(commit, Records::Servers)
     }
@@ -498,8 +507,10 @@ impl Steps {
         if has_entries {
             self.closed_until_us = Some(now_us + AGAIN_US);
         }
-        // A commit index that finds room shows that there is some, if no entry waits to show it.
-        self.commit = self.closed_until_us.is_none().then_some((commit, now_us));
+        // A commit index that finds room shows that there is some, if no entry waits to show it. One of servers
+        // is written in any case: others wait until it is on the disk.
+        let is_written = self.closed_until_us.is_none() || self.lacks_servers();
+        self.commit = is_written.then_some((commit, now_us));
         let mut effects = vec![];
         if has_term {
             let mut bytes = Vec::new();

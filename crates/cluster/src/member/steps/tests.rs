@@ -172,6 +172,35 @@ fn a_commit_index_that_is_refused_shows_later_that_there_is_room() {
     assert!(steps.persisted(2, 10).expect("waited for").has_recovered);
 }
 
+/// What is appended next, by itself or with an entry.
+fn commit_of(effect: Option<Effect>) -> (String, bool) {
+    let Some(Effect::Persist { bytes, sync, .. }) = effect else { panic!("{effect:?}") };
+    (String::from_utf8_lossy(&bytes).into_owned(), sync)
+}
+
+#[test]
+fn a_commit_index_of_servers_that_is_refused_is_synced_later() {
+    let mut steps = Steps::default();
+    steps.write(1, None, &[], Some(7), NOW);
+    let first = steps.write_commit_of_servers(7);
+    assert!(commit_of(first).1);
+    // Entries behind it are refused as well, and given up.
+    write(&mut steps, 2);
+    steps.failed(1, NOW);
+    assert!(steps.give_up((1, None), 7, |_| true, NOW).is_empty());
+    assert!(steps.is_closed(NOW));
+    let (text, is_synced) = commit_of(steps.write_commit_if_old(NOW + COMMIT_US));
+    assert!(text.contains("\"commit_index\":7") && is_synced, "{text}");
+    assert_eq!(steps.commit_on_disk(), 0);
+    steps.persisted(3, 10);
+    assert_eq!(steps.commit_on_disk(), 7);
+    steps.write(4, None, &[], Some(8), NOW);
+    assert!(
+        !commit_of(steps.write_commit_if_old(NOW + COMMIT_US)).1,
+        "nothing depends on this one"
+    );
+}
+
 #[test]
 fn a_copy_answers_all_that_came_before_it() {
     let mut steps = Steps::default();

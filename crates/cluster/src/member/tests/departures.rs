@@ -4,8 +4,10 @@
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
-use super::bench::{APPEND_REPLY, Bench, CLUSTER, address, data, heartbeat_answer, server};
-use crate::consensus::{APPEND, HEARTBEAT, VOTE_REQUEST};
+use super::bench::{
+    APPEND_REPLY, Bench, CLUSTER, address, data, heartbeat_answer, server, steps_sent,
+};
+use crate::consensus::{APPEND, HEARTBEAT, HEARTBEAT_ANSWER, VOTE_REQUEST};
 use crate::entry::{Content, Entry, Held, Logged};
 use crate::ids::{LinkId, Position};
 use crate::member::{Failure, Opened, Role};
@@ -218,6 +220,33 @@ fn who_hears_that_it_is_removed_votes_until_others_know_as_well() {
     assert_eq!(bench.member.node.vote(), Some(server(3)), "it still votes");
     may_go(&mut bench);
     assert!(bench.has_left);
+}
+
+/// A leader lets nobody go before most members have it on their disks that the removal is committed.
+#[test]
+fn a_commit_of_servers_that_found_no_room_is_written_and_told_when_there_is_some() {
+    let said = |has_room: bool| {
+        let mut bench = Bench::follower();
+        let [log, link] = [Lane::Log, Lane::Control].map(|lane| bench.greet(server(2), lane));
+        let two: Servers = [1, 2].map(|n| (server(n), address(n))).into();
+        let at = Position { term: 3, index: 7 };
+        let entries = vec![Entry { at, content: Content::Servers(two.into()) }];
+        let append =
+            Step { kind: APPEND, term: 3, log_term: 1, index: 6, commit: 6, ..Step::default() };
+        bench.say(log, Step { entries, ..append });
+        let heartbeat = || Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() };
+        bench.is_disk_bad = !has_room;
+        bench.say(link, heartbeat());
+        bench.is_disk_bad = false;
+        for _ in 0..30 {
+            bench.pass(100);
+            bench.say(link, heartbeat());
+        }
+        let answers = steps_sent(&bench, link).into_iter();
+        answers.filter(|step| step.kind == HEARTBEAT_ANSWER).map(|step| step.commit).max()
+    };
+    assert_eq!(said(true), Some(7));
+    assert_eq!(said(false), Some(7));
 }
 
 /// What the file says of a member whose removal is committed, and whose process ended before anybody had told it
