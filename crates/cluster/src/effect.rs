@@ -149,6 +149,9 @@ pub enum Effect {
     DropSnapshot,
     /// The copy of [`Event::CopyWritten`](crate::Event::CopyWritten) is of no use.
     DropCopy,
+    /// Something in the file cannot be read back that others lack: write a copy of it, even of a file that has nothing
+    /// behind its snapshot.
+    RewriteFile,
     /// The member has left its cluster: its database is to be closed.
     Left,
     /// The member does not have what it has promised to keep: its file, which says so, is to be opened

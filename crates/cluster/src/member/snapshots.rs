@@ -248,6 +248,7 @@ impl Member {
                 let text = format!("cannot read snapshot for {}: {error}", self.nickname(to));
                 self.log(Level::Warning, text);
                 self.snapshot_cut(to);
+                self.effects.push_back(Effect::RewriteFile);
             }
         }
     }
@@ -498,7 +499,7 @@ impl Member {
             return;
         }
         assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
-        // One that says no more is written where the file takes nothing more.
+        // One that says no more is written where the file takes nothing more, or cannot be read.
         let is_of_use = mark.last.index >= self.node.mark().last.index;
         // Nor is one whose file tells nothing of its removal any more.
         if !is_of_use || self.is_gone() || self.removals.is_departing() {

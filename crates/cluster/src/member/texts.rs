@@ -40,6 +40,7 @@ impl Member {
             // The library asks again when it hears of whoever lacks them.
             let text = format!("{}: cannot read entries back: {error}", self.name);
             self.log_limited("texts", Level::Warning, text);
+            self.effects.push_back(Effect::RewriteFile);
         }
     }
 }

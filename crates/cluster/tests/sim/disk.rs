@@ -75,6 +75,8 @@ pub struct Disk {
     seen: usize,
     /// An fdatasync(2) has failed: the file takes nothing more.
     pub is_suspect: bool,
+    /// Something in the file could not be read back.
+    pub is_unread: bool,
     /// There is a bad record with good ones behind it.
     is_damaged: bool,
 }
@@ -90,6 +92,7 @@ impl Disk {
             durable: BTreeMap::new(),
             seen: 0,
             is_suspect: false,
+            is_unread: false,
             is_damaged: false,
         }
     }
@@ -114,7 +117,7 @@ impl Disk {
 
     /// Nobody has the file open; the next who opens it syncs it first.
     pub fn closed(&mut self) {
-        (self.step, self.is_suspect) = (0, false);
+        (self.step, self.is_suspect, self.is_unread) = (0, false, false);
     }
 
     /// The power goes: of what was not synced, some is there.

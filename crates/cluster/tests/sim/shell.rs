@@ -293,6 +293,11 @@ impl World {
                 (server.receiving, server.is_copying) = (None, false);
                 server.receptions += 1;
             }
+            Effect::RewriteFile => {
+                if !std::mem::replace(&mut self.servers[n].disk.is_unread, true) {
+                    self.later(self.now_us + 1000, n, Due::Rewrite);
+                }
+            }
             Effect::Left => {
                 self.servers[n].has_left = true;
                 self.checks.counts.left += 1;
@@ -394,9 +399,10 @@ impl World {
         self.later(self.now_us + 1000, n, Due::Rewrite);
     }
 
-    /// A file that takes nothing is rewritten, as often as it takes.
+    /// A file that takes nothing, or cannot be read, is rewritten, as often as it takes.
     pub(super) fn rewrite(&mut self, n: usize) {
-        if !self.servers[n].disk.is_suspect {
+        let disk = &self.servers[n].disk;
+        if !disk.is_suspect && !disk.is_unread {
             return;
         }
         if self.servers[n].applied_to == 0 {
@@ -543,7 +549,8 @@ impl World {
         let Some(member) = &mut server.member else { return };
         let is_busy = server.is_copying || server.receiving.is_some();
         let last = server.disk.front.mark.last.index;
-        let has_more = server.applied_to > last || server.disk.is_suspect;
+        let is_broken = server.disk.is_suspect || server.disk.is_unread;
+        let has_more = server.applied_to > last || is_broken;
         if is_busy || !has_more || member.applied() < last || server.installing > 0 {
             return;
         }

@@ -27,7 +27,7 @@ pub enum Due {
     Event(Event),
     /// What comes of a snapshot that is being received, of this number.
     Beside(u64, Event),
-    /// A file that takes nothing is to be rewritten.
+    /// A file that takes nothing, or cannot be read, is to be rewritten.
     Rewrite,
     Up,
     Down,

@@ -21,6 +21,8 @@ pub(crate) struct Growth {
     was_bare: bool,
     /// fdatasync(2) has failed: the file takes nothing until another one is in its place.
     is_suspect: bool,
+    /// Something in the file could not be read back.
+    is_unread: bool,
     /// A copy has failed: none is due before this, monotonic.
     again_us: u64,
 }
@@ -36,6 +38,7 @@ impl Growth {
             is_bare: false,
             was_bare: false,
             is_suspect: false,
+            is_unread: false,
             again_us: 0,
         }
     }
@@ -61,9 +64,19 @@ impl Growth {
         (self.is_suspect, self.again_us) = (true, 0);
     }
 
-    /// Whether the file must be written anew whatever is in it.
+    /// Something in the file could not be read back. The rows are in memory.
+    pub(crate) fn note_unread(&mut self) {
+        self.is_unread = true;
+    }
+
+    /// Whether the file takes nothing until another one is in its place.
     pub(crate) fn is_suspect(&self) -> bool {
         self.is_suspect
+    }
+
+    /// Whether the file must be written anew whatever is in it.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_suspect || self.is_unread
     }
 
     /// The file is being written anew.
@@ -86,7 +99,7 @@ impl Growth {
     pub(crate) fn is_due(&self, now_us: u64, jitter_ms: u64) -> bool {
         let since_ms = now_us.saturating_sub(self.since_us) / 1000;
         let is_wanted = self.is_bare
-            || self.is_suspect
+            || self.is_broken()
             || compact::is_due(self.records, self.size, self.size_before, since_ms, jitter_ms);
         is_wanted && now_us >= self.again_us
     }
@@ -128,6 +141,20 @@ mod tests {
         growth.begin_copy();
         growth.drop_copy();
         assert!(is_due(&growth, 1_000_000 + AGAIN_US), "what made way need not wait");
+    }
+
+    /// Its leader could send nobody what is in it.
+    #[test]
+    fn a_file_that_cannot_be_read_is_written_anew_however_little_it_has_grown() {
+        let mut growth = Growth::new(100, 0);
+        growth.note_unread();
+        assert!(is_due(&growth, 1_000_000) && growth.is_broken() && !growth.is_suspect());
+        growth.begin_copy();
+        growth.fail_copy(1_000_000);
+        assert!(!is_due(&growth, 1_000_000) && is_due(&growth, 1_000_000 + AGAIN_US));
+        growth.begin_copy();
+        growth.end_copy(80, 9_000_000);
+        assert!(!is_due(&growth, 9_000_000) && !growth.is_broken());
     }
 
     #[test]

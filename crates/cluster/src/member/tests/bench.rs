@@ -89,6 +89,10 @@ pub(super) struct Bench {
     pub(super) leaders: Vec<Option<Uuid>>,
     /// Where texts of entries were read back; none of them can be.
     pub(super) texts_read: Vec<Place>,
+    /// Nothing of the file's snapshot can be read.
+    pub(super) is_snapshot_unread: bool,
+    /// The file is to be written anew, for something in it cannot be read.
+    pub(super) is_to_be_rewritten: bool,
     /// The last entries of snapshots that were about to come.
     pub(super) receiving: Vec<Position>,
     pub(super) sent: Vec<(LinkId, Vec<u8>)>,
@@ -123,6 +127,8 @@ impl Bench {
             messages: 0,
             leaders: vec![],
             texts_read: vec![],
+            is_snapshot_unread: false,
+            is_to_be_rewritten: false,
             receiving: vec![],
             sent: vec![],
             closed: vec![],
@@ -307,7 +313,10 @@ impl Bench {
             }
             Effect::Commit(entries) => self.committed.extend(entries),
             Effect::ReadSnapshot { to, last, offset, len } => {
-                let result = Ok(vec![b'x'; usize::try_from(len).expect("a piece")]);
+                let result = match self.is_snapshot_unread {
+                    true => Err("Input/output error".into()),
+                    false => Ok(vec![b'x'; usize::try_from(len).expect("a piece")]),
+                };
                 let read = Event::SnapshotRead { to, last, offset, result };
                 self.member.handle(self.now_us, read);
             }
@@ -342,6 +351,7 @@ impl Bench {
             Effect::Forgot { .. } => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
             Effect::Send { link, bytes } => self.sent.push((link, bytes)),
+            Effect::RewriteFile => self.is_to_be_rewritten = true,
             Effect::DropSnapshot | Effect::DropCopy => {}
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{Bench, CLUSTER, HEARTBEAT, address, server, three};
+use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, address, server, three};
 use crate::consensus::VOTE_REQUEST;
 use crate::wire::{Begin, Frame, Hello, Lane, Step};
 use crate::{Event, LinkId, Position};
@@ -38,6 +38,33 @@ fn no_text_is_read_back_while_a_copy_takes_the_place_of_the_file() {
     bench.handle(Event::CopyWritten { mark, len: 100 });
     server_3_lacks_one(&mut bench);
     assert_eq!(bench.texts_read, []);
+}
+
+/// Server 3 has nothing, and has got none of the snapshot that it is sent.
+fn server_3_lacks_all(bench: &mut Bench) {
+    let link = bench.greet(server(3), Lane::Log);
+    // The leader's first entry was sent, behind this one.
+    let index = bench.member.last_position().index - 1;
+    let (kind, term, reject) = (APPEND_REPLY, 3, true);
+    bench.say(link, Step { kind, term, index, reject, reject_hint: 0, ..Step::default() });
+    bench.frame(link, &Frame::Have { last: Position { term: 1, index: 1 }, upto: 0 });
+}
+
+/// All rows are in memory; without that nobody could join until the file has grown.
+#[test]
+fn a_leader_that_cannot_read_its_file_for_others_has_it_written_anew() {
+    let mut bench = Bench::leader();
+    server_3_lacks_all(&mut bench);
+    assert!(!bench.is_to_be_rewritten, "it is sent what the file has");
+
+    let mut bench = Bench::leader();
+    bench.is_snapshot_unread = true;
+    server_3_lacks_all(&mut bench);
+    assert!(bench.is_to_be_rewritten, "{:?}", bench.logs);
+
+    let mut bench = leader_with_text_in_file();
+    server_3_lacks_one(&mut bench);
+    assert!(bench.is_to_be_rewritten, "no text can be read here");
 }
 
 /// Server 2 announces a snapshot that ends with this entry.

@@ -239,6 +239,7 @@ impl Server {
             Wanted::FinishCopy { step, tail } => self.replace_member_file(db, step, &tail, false),
             Wanted::DropCopy => self.drop_snapshot(db),
             Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
+            Wanted::RewriteFile => self.clusters.part_mut(db).growth.note_unread(),
             Wanted::Left => self.clusters.part_mut(db).end = Some(End::Left),
             Wanted::Forgot { remotes } => {
                 let part = self.clusters.part_mut(db);

@@ -107,8 +107,8 @@ impl Server {
         if !is_settled || is_going || part.is_replacing_file() || part.is_behind() {
             return false;
         }
-        // One that says no more than the file is of use where that takes nothing more.
-        let first_index = part.member.first_index() - u64::from(part.growth.is_suspect());
+        // One that says no more than the file is of use where that takes nothing more, or cannot be read.
+        let first_index = part.member.first_index() - u64::from(part.growth.is_broken());
         if part.member.applied() < first_index {
             return false;
         }
@@ -117,7 +117,7 @@ impl Server {
         let header = member_header(&part.member, cluster, &mark);
         // Another one of the same rows must not pass for the same: a member that has half of the one before
         // goes on behind that if both are as long.
-        let comment = if part.growth.is_suspect() {
+        let comment = if part.growth.is_broken() {
             "writing database anew, for its disk has failed"
         } else {
             "compacting database online"
