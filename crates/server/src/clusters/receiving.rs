@@ -2,10 +2,9 @@
 //! a helper, to what it makes of the tables (`server/clustering/loading.rs`).
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use weir_cluster::Position;
-use weir_data::{Schema, Uuid};
+use weir_data::Uuid;
 use weir_log::clustered::{ReceivedSnapshot, SnapshotHeader};
 
 use crate::work::Rows;
@@ -40,8 +39,9 @@ pub(crate) enum Stage {
     TakingOver,
 }
 
-/// The tables that a snapshot is compared with: their schema and position, if there are some.
-pub(crate) type Base = Option<(Arc<Schema>, u64)>;
+/// The tables that a snapshot is compared with, as [`Tables::version`](crate::database::Tables::version) names
+/// them, if there are some.
+pub(crate) type Base = Option<(u64, u64)>;
 
 impl Receiving {
     /// Begins to receive a snapshot; the first bytes of its file.

@@ -42,6 +42,8 @@ struct Left {
 pub(crate) struct Tables {
     schema: Arc<Schema>,
     here: Option<Box<Database>>,
+    /// How often others have taken the place of these, in which positions begin again.
+    replaced: u64,
     left: Option<Left>,
     /// Records of what has run are on their way to the file: it may be undone.
     is_writing: bool,
@@ -57,6 +59,7 @@ impl Tables {
         Self {
             schema,
             here,
+            replaced: 0,
             left: None,
             is_writing: false,
             is_frozen: false,
@@ -92,6 +95,12 @@ impl Tables {
     /// The database, unless it is away.
     pub(super) fn here_mut(&mut self) -> Option<&mut Database> {
         self.here.as_deref_mut()
+    }
+
+    /// What was committed: how often others have taken the place of these, and the position. `None` while they are
+    /// away.
+    pub(crate) fn version(&self) -> Option<(u64, u64)> {
+        self.here().map(|here| (self.replaced, here.position()))
     }
 
     /// The rows, unless they are away.
@@ -133,6 +142,7 @@ impl Tables {
     pub(super) fn replace(&mut self, database: Database) -> Box<Database> {
         assert!(!self.is_writing, "what is replaced has no change that may be undone");
         self.schema = Arc::clone(database.schema());
+        self.replaced += 1;
         let old = self.here.replace(Box::new(database));
         old.expect("a conversion waits until the tables are here")
     }
@@ -209,4 +219,23 @@ fn sizes(database: &Database) -> Sizes {
     // `_uuid` and `_version` are atoms too.
     let atoms = store.atoms() + 2 * store.schema().table_ids().map(rows).sum::<usize>();
     Sizes { atoms, cells: store.cells(), weak_refs: database.weak_refs() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a snapshot of another member was compared with must not pass for what took its place.
+    #[test]
+    fn tables_that_came_and_went_are_not_the_same_though_schema_and_position_are() {
+        let schema = br#"{"name":"D","version":"1.0.0","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}"#;
+        let schema = Arc::new(Schema::parse_bytes(schema).expect("a schema"));
+        let database = || Database::new(Arc::clone(&schema), 7);
+        let mut tables = Tables::new(database());
+        let before = tables.version();
+        assert_eq!(tables.version(), before);
+        (0..2).for_each(|_| drop(tables.replace(database())));
+        assert_eq!(tables.here().map(Database::position), Some(0));
+        assert_ne!(tables.version(), before);
+    }
 }

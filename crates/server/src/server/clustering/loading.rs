@@ -62,9 +62,8 @@ impl Server {
     }
 
     fn base(&self, db: DbId) -> Base {
-        let here = self.databases.get(db)?.tables().here();
-        let here = here.expect("nobody has the tables of who follows a snapshot");
-        Some((here.schema().clone(), here.position()))
+        let version = self.databases.get(db)?.tables().version();
+        Some(version.expect("nobody has the tables of who follows a snapshot"))
     }
 
     /// The database whose snapshot a helper was at; it is not any more.
