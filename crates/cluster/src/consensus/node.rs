@@ -33,7 +33,7 @@ const PROBE_BYTES_MAX: usize = 64 << 10;
 /// another one for each so many bytes.
 const PROBE_BYTES_PER_TIMER: u64 = 1 << 20;
 
-/// It is sent again after so many election timers at the latest: what is lost otherwise is not lost for good.
+/// Such a message is sent again after so many election timers at the latest, whatever became of it.
 const PROBE_TIMERS_MAX: u64 = 64;
 
 /// Messages with entries that are under way to a member.

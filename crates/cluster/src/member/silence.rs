@@ -32,7 +32,7 @@ const CUTS_MAX: u32 = 2;
 /// A connection for entries that has lived for so many election timers carries them.
 const CUTS_TIMERS: u64 = 5;
 
-/// It has lived for so long at least, in microseconds: the system ends one that carries nothing sooner.
+/// Such a connection has lived for so long at least, in microseconds: the system ends one that carries nothing sooner.
 const CUTS_US_MIN: u64 = 10_000_000;
 
 /// What the system says of a connection whose other end has acknowledged nothing for too long: nothing came back

@@ -50,7 +50,7 @@ fn a_join_that_ends_while_texts_leave_memory_does_not_end_the_leader() {
     let five = (1..=5).map(|n| (server(n), address(n))).collect();
     let mut bench = Bench::open(Opened { snapshot_servers: five, ..Bench::file() });
     let links: Vec<LinkId> = (2..=5).map(|n| bench.greet(server(n), Lane::Control)).collect();
-    bench.greet(server(5), Lane::Log);
+    let log_of_five = bench.greet(server(5), Lane::Log);
     bench.pass(1500);
     for kind in [PRE_VOTE_REPLY, VOTE_REPLY] {
         links[..2].iter().for_each(|link| {
@@ -68,7 +68,7 @@ fn a_join_that_ends_while_texts_leave_memory_does_not_end_the_leader() {
     let eight = bench.propose(8);
     links[..3].iter().for_each(|link| bench.acknowledge(*link, eight));
     // The last one is to be asked where it is, and has a text to be sent to it that memory has no room for.
-    bench.handle(Event::Lost { link: links[3], error: None });
+    bench.handle(Event::Lost { link: log_of_five, error: None });
     bench.now_us += 150_000;
     bench.sync();
     bench.is_disk_slow = false;
