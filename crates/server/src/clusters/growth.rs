@@ -143,7 +143,7 @@ mod tests {
         assert!(is_due(&growth, 1_000_000 + AGAIN_US), "what made way need not wait");
     }
 
-    /// Its leader could send nobody what is in it.
+    /// A leader whose file cannot be read sends nothing to who lacks what is in it.
     #[test]
     fn a_file_that_cannot_be_read_is_written_anew_however_little_it_has_grown() {
         let mut growth = Growth::new(100, 0);
