@@ -17,8 +17,8 @@ use crate::disk::directory::Directory;
 use crate::disk::lock::{Identity, LockError, LockFile, lock_path};
 use crate::disk::replacement::{Replacement, temporary_path};
 use crate::disk::room::Room;
-use crate::disk::side_file;
 use crate::disk::tail::{keep_tail, tail_message};
+use crate::disk::{key_file, side_file};
 
 /// A helper that cannot sync a directory tries again behind this pause.
 const DIRECTORY_PAUSE: Duration = Duration::from_millis(100);
@@ -75,6 +75,7 @@ impl DatabaseFile {
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let _ = fs::remove_file(temporary_path(&path));
         let _ = fs::remove_file(side_file::temporary_path(&path));
+        let _ = fs::remove_file(key_file::temporary_path(&path));
         Ok(Self {
             file: Arc::new(file),
             directory: Arc::new(Directory::of(&path)),

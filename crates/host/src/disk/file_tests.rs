@@ -139,6 +139,16 @@ fn a_full_disk_is_an_error_and_no_half_record() {
 }
 
 #[test]
+fn what_a_process_that_was_killed_has_left_beside_the_file_is_removed() {
+    let (directory, path) = database("left_over", "old1\nold2\n");
+    let left = ["conf.db.tmp", ".conf.db.weir-history.tmp", ".conf.db.weir-keys.tmp"];
+    left.iter().for_each(|name| fs::write(directory.join(name), "left over").unwrap());
+    drop(opened(&path, 10));
+    assert!(left.iter().all(|name| !directory.join(name).exists()));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
     let (directory, path) = database("replace", "old1\nold2\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();

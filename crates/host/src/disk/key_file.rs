@@ -42,7 +42,7 @@ pub fn write_keys(target: &Path, like: &Metadata, text: Option<&[u8]>) -> Result
 }
 
 fn replace(target: &Path, path: &Path, like: &Metadata, text: &[u8]) -> io::Result<()> {
-    let temporary = target.with_file_name(hidden(target, ".weir-keys.tmp"));
+    let temporary = temporary_path(target);
     let written = create(&temporary, like).and_then(|mut file| {
         file.write_all(text)?;
         file.sync_all()?;
@@ -52,6 +52,11 @@ fn replace(target: &Path, path: &Path, like: &Metadata, text: &[u8]) -> io::Resu
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Where a new file is until it is whole: one that is there when `target` is opened was left by a process that ended.
+pub(super) fn temporary_path(target: &Path) -> PathBuf {
+    target.with_file_name(hidden(target, ".weir-keys.tmp"))
 }
 
 fn key_path(target: &Path) -> PathBuf {
