@@ -84,8 +84,8 @@ pub enum Effect {
     ReadSnapshot {
         /// For whom.
         to: Uuid,
-        /// The last entry in the snapshot.
-        last: Position,
+        /// Which sending of a snapshot it is for.
+        number: u64,
         /// Where the piece begins, in bytes from the beginning of the data.
         offset: u64,
         /// How many bytes.

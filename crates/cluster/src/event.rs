@@ -56,8 +56,8 @@ pub enum Event {
     SnapshotRead {
         /// For whom.
         to: Uuid,
-        /// The last entry in the snapshot.
-        last: Position,
+        /// The number that was given.
+        number: u64,
         /// Where the piece begins.
         offset: u64,
         /// The bytes, or the failure as strerror(3) text.

@@ -389,8 +389,8 @@ impl Member {
             Event::Received { link, bytes } => self.received(link, &bytes),
             Event::Lost { link, error } => self.lost(link, error),
             Event::CopyWritten { mark, len } => self.copy_written(mark, len),
-            Event::SnapshotRead { to, last, offset, result } => {
-                self.snapshot_read(to, last, offset, result);
+            Event::SnapshotRead { to, number, offset, result } => {
+                self.snapshot_read(to, number, offset, result);
             }
             Event::TextsRead { result } => self.texts_read(result),
             Event::SnapshotWritten { last, result } => self.snapshot_written(last, result),

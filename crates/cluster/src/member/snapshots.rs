@@ -47,6 +47,9 @@ impl Begin {
 /// A snapshot on its way to another member.
 #[derive(Debug)]
 struct Outgoing {
+    /// No other sending has this number: a piece that was read for one before it may be of another file, even if both
+    /// snapshots end with the same entry.
+    number: u64,
     last: Position,
     len: u64,
     /// Bytes that have been asked of the file. `None` until the other end says what it has.
@@ -83,6 +86,8 @@ pub(crate) struct Snapshots {
     /// Bytes of the data of the file's snapshot.
     len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
+    /// How many have been begun.
+    sendings: u64,
     incoming: Option<Incoming>,
     /// One that was announced when it could not be taken.
     announced: Option<(LinkId, Uuid, Begin)>,
@@ -103,6 +108,7 @@ impl Snapshots {
         Self {
             len,
             outgoing: BTreeMap::new(),
+            sendings: 0,
             incoming: None,
             announced: None,
             again_us: None,
@@ -182,7 +188,9 @@ impl Member {
         if !self.peers.send(to, Lane::Log, &Frame::Begin(begin)) {
             return self.node.snapshot_sent(to, false);
         }
-        let outgoing = Outgoing { last, len, asked: None, taken: 0 };
+        self.snapshots.sendings += 1;
+        let number = self.snapshots.sendings;
+        let outgoing = Outgoing { number, last, len, asked: None, taken: 0 };
         self.snapshots.outgoing.insert(to, outgoing);
         self.log(Level::Info, format!("sending snapshot to server {}", self.nickname(to)));
     }
@@ -217,11 +225,12 @@ impl Member {
                 format!("cluster {cluster}: sent snapshot to server {server} up to {term}:{index}");
             return self.log(Level::Info, text);
         }
+        let number = outgoing.number;
         let asked = outgoing.asked.get_or_insert(upto);
         let mut reads = vec![];
         while *asked < outgoing.len && *asked < upto + PIECES * PIECE_BYTES {
             let len = PIECE_BYTES.min(outgoing.len - *asked);
-            reads.push(Effect::ReadSnapshot { to: from, last, offset: *asked, len });
+            reads.push(Effect::ReadSnapshot { to: from, number, offset: *asked, len });
             *asked += len;
         }
         self.gather();
@@ -232,14 +241,12 @@ impl Member {
     pub(super) fn snapshot_read(
         &mut self,
         to: Uuid,
-        last: Position,
+        number: u64,
         offset: u64,
         result: Result<Vec<u8>, String>,
     ) {
-        let is_wanted = self.snapshots.outgoing.get(&to).is_some_and(|out| out.last == last);
-        if !is_wanted {
-            return;
-        }
+        let outgoing = self.snapshots.outgoing.get(&to).filter(|out| out.number == number);
+        let Some(&Outgoing { last, .. }) = outgoing else { return };
         match result {
             Ok(bytes) => {
                 self.peers.send(to, Lane::Log, &Frame::Piece { last, offset, bytes });

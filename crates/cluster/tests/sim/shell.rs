@@ -251,11 +251,11 @@ impl World {
             Effect::Commit(entries) => self.apply(n, entries),
             Effect::Leadership { leader } => self.led(n, leader),
             Effect::Message { .. } | Effect::PeerLost { .. } | Effect::Crash { .. } => {}
-            Effect::ReadSnapshot { to, last, offset, len } => {
+            Effect::ReadSnapshot { to, number, offset, len } => {
                 let is_bad = self.fails(self.faults.snapshot);
                 let result = self.servers[n].disk.front.read(offset, len);
                 let result = if is_bad { Err("Input/output error".into()) } else { result };
-                let read = Event::SnapshotRead { to, last, offset, result };
+                let read = Event::SnapshotRead { to, number, offset, result };
                 self.later(self.now_us + 100, n, Due::Event(read));
             }
             Effect::ReadIndex { number, index } => self.checks.is_fresh(n, number, index),

@@ -1,14 +1,14 @@
 //! What is read of a member's file for other members.
 
-use weir_cluster::{Place, Position};
+use weir_cluster::Place;
 use weir_data::Uuid;
 
 use crate::effect::READ_FILE_BYTES_MAX;
 
 /// A piece of the file.
 pub(crate) enum Piece {
-    /// Of the file's snapshot: for whom, the last entry in it, and where in its data.
-    Snapshot { to: Uuid, last: Position, offset: u64 },
+    /// Of the file's snapshot: for whom, for which sending, and where in its data.
+    Snapshot { to: Uuid, number: u64, offset: u64 },
     /// Of texts of entries.
     Text,
 }

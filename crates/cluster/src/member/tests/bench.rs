@@ -89,6 +89,8 @@ pub(super) struct Bench {
     pub(super) leaders: Vec<Option<Uuid>>,
     /// Where texts of entries were read back; none of them can be.
     pub(super) texts_read: Vec<Place>,
+    /// For which sendings pieces of the file's snapshot were read.
+    pub(super) snapshot_reads: Vec<u64>,
     /// Nothing of the file's snapshot can be read.
     pub(super) is_snapshot_unread: bool,
     /// The file is to be written anew, for something in it cannot be read.
@@ -127,6 +129,7 @@ impl Bench {
             messages: 0,
             leaders: vec![],
             texts_read: vec![],
+            snapshot_reads: vec![],
             is_snapshot_unread: false,
             is_to_be_rewritten: false,
             receiving: vec![],
@@ -312,12 +315,13 @@ impl Bench {
                 self.member.handle(self.now_us, Event::Lost { link, error });
             }
             Effect::Commit(entries) => self.committed.extend(entries),
-            Effect::ReadSnapshot { to, last, offset, len } => {
+            Effect::ReadSnapshot { to, number, offset, len } => {
+                self.snapshot_reads.push(number);
                 let result = match self.is_snapshot_unread {
                     true => Err("Input/output error".into()),
                     false => Ok(vec![b'x'; usize::try_from(len).expect("a piece")]),
                 };
-                let read = Event::SnapshotRead { to, last, offset, result };
+                let read = Event::SnapshotRead { to, number, offset, result };
                 self.member.handle(self.now_us, read);
             }
             Effect::ReadIndex { .. } => panic!("nobody has asked"),

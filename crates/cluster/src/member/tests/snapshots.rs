@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, address, server, three};
+use super::bench::{
+    APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, address, heartbeat_answer, server, three,
+};
 use crate::consensus::VOTE_REQUEST;
 use crate::wire::{Begin, Frame, Hello, Lane, Step};
 use crate::{Event, LinkId, Position};
@@ -42,12 +44,44 @@ fn no_text_is_read_back_while_a_copy_takes_the_place_of_the_file() {
 
 /// Server 3 has nothing, and has got none of the snapshot that it is sent.
 fn server_3_lacks_all(bench: &mut Bench) {
+    server_3_lacks_all_up_to(bench, Position { term: 1, index: 1 });
+}
+
+fn server_3_lacks_all_up_to(bench: &mut Bench, last: Position) {
     let link = bench.greet(server(3), Lane::Log);
     // The leader's first entry was sent, behind this one.
     let index = bench.member.last_position().index - 1;
     let (kind, term, reject) = (APPEND_REPLY, 3, true);
     bench.say(link, Step { kind, term, index, reject, reject_hint: 0, ..Step::default() });
-    bench.frame(link, &Frame::Have { last: Position { term: 1, index: 1 }, upto: 0 });
+    // A sending that was cut begins anew when the server is heard.
+    bench.say(link, heartbeat_answer());
+    bench.frame(link, &Frame::Have { last, upto: 0 });
+}
+
+/// A file that took nothing was written anew, with the same last entry: who has half of the one has not half of the
+/// other.
+#[test]
+fn a_piece_that_was_read_of_the_file_before_is_not_sent() {
+    let mut bench = Bench::leader();
+    let last = bench.member.last_position();
+    let link = bench.greet(server(2), Lane::Control);
+    bench.acknowledge(link, last);
+    for _ in 0..2 {
+        let mark = bench.member.begin_copy();
+        assert_eq!(mark.last, last);
+        bench.handle(Event::CopyWritten { mark, len: 1000 });
+        server_3_lacks_all_up_to(&mut bench, last);
+    }
+    let [first, second] = bench.snapshot_reads[..] else { panic!("{:?}", bench.snapshot_reads) };
+    bench.sent.clear();
+    let read = |number| {
+        let result = Ok(vec![b'y'; 1000]);
+        Event::SnapshotRead { to: server(3), number, offset: 0, result }
+    };
+    bench.handle(read(first));
+    assert_eq!(bench.sent, []);
+    bench.handle(read(second));
+    assert_eq!(bench.sent.len(), 1);
 }
 
 /// All rows are in memory; without that nobody could join until the file has grown.

@@ -92,8 +92,8 @@ impl Server {
         }
         let part = self.clusters.part_mut(db);
         match part.reads.remove(&id).expect("the shell answers what it was asked") {
-            Piece::Snapshot { to, last, offset } => {
-                self.member_event(db, Happened::SnapshotRead { to, last, offset, result });
+            Piece::Snapshot { to, number, offset } => {
+                self.member_event(db, Happened::SnapshotRead { to, number, offset, result });
             }
             Piece::Text => {
                 let texts = part.texts.as_mut().expect("its pieces are being read");
@@ -218,10 +218,10 @@ impl Server {
                     self.states.ask_again(db, self.shell.now_us());
                 }
             }
-            Wanted::ReadSnapshot { to, last, offset, len } => {
+            Wanted::ReadSnapshot { to, number, offset, len } => {
                 let id = self.shell.next_work();
                 let part = self.clusters.part_mut(db);
-                part.reads.insert(id, Piece::Snapshot { to, last, offset });
+                part.reads.insert(id, Piece::Snapshot { to, number, offset });
                 let offset = part.snapshot_offset + offset;
                 self.shell.ask(Effect::ReadFile { db, id, offset, len });
             }
