@@ -319,7 +319,8 @@ impl Member {
             election_timer,
             applied_eid,
             clock: Clock::new(now_us),
-            steps: Steps::new(opened.log_len, opened.commit.max(opened.snapshot.index)),
+            steps: Steps::new(opened.log_len, opened.commit.max(opened.snapshot.index))
+                .keep_file(opened.replaces.is_some()),
             takes_entries: true,
             untaken: Untaken::default(),
             texts: Texts::new(opened.texts_bytes_max),

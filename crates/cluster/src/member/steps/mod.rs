@@ -163,6 +163,8 @@ pub(crate) struct Steps {
     log_len: u64,
     /// So many of them are on the disk.
     synced_len: u64,
+    /// The file stays as it is until another one takes its place.
+    is_kept: bool,
     /// When to try again what could not be written.
     pub(super) again_us: Option<u64>,
     /// Since when nothing could be written, monotonic.
@@ -183,6 +185,17 @@ impl Steps {
             commit_on_disk,
             ..Self::default()
         }
+    }
+
+    /// The file stays as it is, if `is_kept`, until another one takes its place: it is that of another server, whose
+    /// damage must not look otherwise, and this one promises nothing before.
+    pub(super) fn keep_file(self, is_kept: bool) -> Self {
+        Self { is_kept, ..self }
+    }
+
+    /// Whether nothing is written, for it would go to a file that stays as it is.
+    fn leaves_file(&self) -> bool {
+        self.is_kept && !self.waiting.iter().any(|waiting| waiting.what.is_file())
     }
 
     /// Whether the file refuses what must be in it.
@@ -218,7 +231,7 @@ impl Steps {
         if let Some(commit) = commit {
             self.commit = Some((commit, self.commit.map_or(now_us, |(_, since_us)| since_us)));
         }
-        if vote.is_none() && entries.is_empty() {
+        if entries.is_empty() && (vote.is_none() || self.leaves_file()) {
             let Some(last) = self.waiting.back_mut() else { return Written::Nothing };
             last.number = number;
             return Written::Behind;
@@ -335,6 +348,9 @@ impl Steps {
         records: Records,
         commit: Option<u64>,
     ) -> Option<Effect> {
+        if self.leaves_file() {
+            return None;
+        }
         self.begin(0, What::Append { bytes, records, texts: Texts::new(), commit })
     }
 
@@ -398,6 +414,7 @@ impl Steps {
             persisted.has_finished |= matches!(waiting.what, What::Finish { .. });
         }
         self.good = step;
+        self.is_kept &= !is_file;
         if has_room {
             self.closed_until_us = None;
             persisted.has_recovered = self.failing_since_us.take().is_some();
@@ -512,7 +529,7 @@ impl Steps {
         let is_written = self.closed_until_us.is_none() || self.lacks_servers();
         self.commit = is_written.then_some((commit, now_us));
         let mut effects = vec![];
-        if has_term {
+        if has_term && !self.is_kept {
             let mut bytes = Vec::new();
             file::write_step(Some(self.synced()), Some(vote), &[], None, &mut bytes);
             effects.extend(self.push(bytes, Records::Term));

@@ -202,6 +202,26 @@ fn a_commit_index_of_servers_that_is_refused_is_synced_later() {
 }
 
 #[test]
+fn a_file_that_is_to_stay_as_it_is_gets_nothing_and_the_one_in_its_place_does() {
+    let mut steps = Steps::new(1000, 0).keep_file(true);
+    let term = |steps: &mut Steps, term| steps.write(1, Some((term, None)), &[], Some(1), NOW);
+    assert!(matches!(term(&mut steps, 1), Written::Nothing));
+    assert_eq!(steps.write_commit_if_old(NOW + COMMIT_US), None);
+    assert_eq!(steps.write_notes(&["forgot"]), None);
+    let install = |steps: &mut Steps| steps.install(2, Position { term: 1, index: 9 }, vec![]);
+    let Effect::InstallSnapshot { step: 1, .. } = install(&mut steps) else { panic!("the first") };
+    // It could not take the place: the file is the one before.
+    steps.failed(1, NOW);
+    assert!(steps.give_up((2, None), 0, |_| true, NOW).is_empty());
+    assert!(matches!(term(&mut steps, 2), Written::Nothing));
+    let Effect::InstallSnapshot { step: 2, .. } = install(&mut steps) else { panic!("the second") };
+    assert!(matches!(term(&mut steps, 3), Written::Step(Some(_))), "behind the snapshot");
+    steps.persisted(2, 10);
+    steps.persisted(3, 10);
+    assert!(matches!(term(&mut steps, 4), Written::Step(Some(_))));
+}
+
+#[test]
 fn a_copy_answers_all_that_came_before_it() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
