@@ -90,6 +90,9 @@ impl Member {
             Membership::Member if self.is_hanging_for_long() => {
                 "disconnected from the cluster (the disk does not answer)"
             }
+            Membership::Member if self.is_cut_from_leader() => {
+                "disconnected from the cluster (requests do not come to the leader, though it is heard)"
+            }
             Membership::Member if self.lacks_snapshot_for_long() => {
                 "disconnected from the cluster (snapshot cannot be written)"
             }

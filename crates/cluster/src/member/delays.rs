@@ -16,6 +16,9 @@ const NEAR: u64 = 4;
 /// An election timer is good if the worst delay is at most this part of it.
 const GOOD: u64 = 5;
 
+/// What takes longer than so many election timers has hung: no timer is to bear that.
+const HUNG: u64 = 4;
+
 /// Election timers are recommended in multiples of this, in milliseconds.
 const ROUND_MS: u64 = 500;
 
@@ -116,7 +119,7 @@ impl Member {
             ("fdatasync took up to", self.steps.worst_us),
         ];
         for (kind, (what, worst_us)) in seen.into_iter().enumerate() {
-            if self.delays.is_news(kind, worst_us, timer_us) {
+            if worst_us <= HUNG * timer_us && self.delays.is_news(kind, worst_us, timer_us) {
                 let good = good_timer_ms(worst_us);
                 let timer = self.election_timer;
                 let name = &self.name;

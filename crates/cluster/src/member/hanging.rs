@@ -4,6 +4,7 @@
 
 use super::Member;
 use super::clock::tick_us;
+use crate::effect::Level;
 
 /// A disk writes so many bytes in a microsecond, at least.
 const BYTES_PER_US: u64 = 16;
@@ -15,6 +16,8 @@ pub(crate) struct Hanging {
     /// The step that is to be answered next.
     step: Option<u64>,
     for_us: u64,
+    /// The log has been told.
+    is_told: bool,
 }
 
 impl Hanging {
@@ -32,8 +35,17 @@ impl Member {
     pub(super) fn look_for_hanging(&mut self) {
         let step = self.steps.unanswered().map(|(step, _)| step);
         self.hanging.tick(step, tick_us(self.election_timer));
+        let is_hanging = self.is_hanging_for_long();
+        if is_hanging && !self.hanging.is_told {
+            let (name, ms) = (&self.name, self.hanging.for_us / 1000);
+            let text = format!(
+                "{name}: the disk has not answered for {ms} ms, and the others have gone on"
+            );
+            self.log_limited("disk", Level::Warning, text);
+        }
+        self.hanging.is_told = is_hanging;
         // What is committed without this member's disk, others can lead.
-        if self.node.is_leader() && !self.node.is_handing_over() && self.is_hanging_for_long() {
+        if self.node.is_leader() && !self.node.is_handing_over() && is_hanging {
             self.give_lead_away();
         }
     }

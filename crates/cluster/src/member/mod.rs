@@ -467,7 +467,7 @@ impl Member {
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
     /// known no leader for as long as the election timer is says no, and so does one whose disk has
     /// refused everything, or each snapshot, for so long, or has not answered, for it falls behind, or to which none of its
-    /// leader's entries have come for several timers.
+    /// leader's entries have come for several timers, or whose requests do not come to that.
     pub fn is_connected(&self) -> bool {
         let patience_us = self.election_timer * 1000;
         let is_alone = |since_us: u64| self.now_us.saturating_sub(since_us) > patience_us;
@@ -477,6 +477,7 @@ impl Member {
             && has_room
             && !self.is_starved_for_long()
             && !self.is_hanging_for_long()
+            && !self.is_cut_from_leader()
             && !self.is_split()
             && !self.leaderless_us.is_some_and(is_alone)
     }

@@ -53,7 +53,7 @@ pub(crate) struct Silence {
     counted_us: u64,
     /// When each peer was heard last.
     heard: BTreeMap<Uuid, Heard>,
-    /// To whom a leader's entries may not come.
+    /// To whom a leader's entries may not come, or to which leader a member's requests.
     cuts: BTreeMap<Uuid, Cuts>,
     /// Since when the member leads, if it does.
     led_since: Option<u64>,
@@ -68,10 +68,11 @@ struct Heard {
     at_us: u64,
 }
 
-/// How often the connection for entries to a peer that lacks some has ended since it had those up to this one.
+/// How often the connection for entries to a peer that lacks some has ended since it had those up to this one; or that
+/// for requests to the leader of a term.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cuts {
-    match_index: u64,
+    since: u64,
     count: u32,
     /// When it was counted last.
     counted_us: u64,
@@ -80,25 +81,25 @@ struct Cuts {
 impl Silence {
     /// The connection for entries to a peer that lacks some, and has these, has ended. True if it is one to whom none
     /// come.
-    fn cut(&mut self, peer: Uuid, match_index: u64) -> bool {
-        let before = self.cuts.get(&peer).filter(|cuts| cuts.match_index == match_index);
+    fn cut(&mut self, peer: Uuid, since: u64) -> bool {
+        let before = self.cuts.get(&peer).filter(|cuts| cuts.since == since);
         // Who is not there is not cut off.
         if before.is_some_and(|cuts| !self.is_heard_since(peer, cuts.counted_us)) {
             return false;
         }
         let count = before.map_or(0, |cuts| cuts.count).saturating_add(1);
-        self.cuts.insert(peer, Cuts { match_index, count, counted_us: self.counted_us });
+        self.cuts.insert(peer, Cuts { since, count, counted_us: self.counted_us });
         count >= CUTS_MAX
     }
 
     /// Whether the connection for entries to a peer has been cut since it had those up to this one.
-    fn has_cut(&self, peer: Uuid, match_index: u64) -> bool {
-        self.cuts.get(&peer).is_some_and(|cuts| cuts.match_index == match_index)
+    fn has_cut(&self, peer: Uuid, since: u64) -> bool {
+        self.cuts.get(&peer).is_some_and(|cuts| cuts.since == since)
     }
 
     /// Whether entries do not come to a peer that has these.
-    fn is_cut_off(&self, peer: Uuid, match_index: u64) -> bool {
-        let is_it = |cuts: &Cuts| cuts.match_index == match_index && cuts.count >= CUTS_MAX;
+    fn is_cut_off(&self, peer: Uuid, since: u64) -> bool {
+        let is_it = |cuts: &Cuts| cuts.since == since && cuts.count >= CUTS_MAX;
         self.cuts.get(&peer).is_some_and(is_it)
     }
 
@@ -147,12 +148,11 @@ impl Silence {
         others: impl Iterator<Item = (Uuid, bool)>,
     ) -> bool {
         self.counted_us += tick_us;
-        if !is_leader {
-            self.led_since = None;
+        if self.led_since.is_some() != is_leader {
+            self.led_since = is_leader.then_some(self.counted_us);
             self.cuts.clear();
-            return false;
         }
-        let led_since = *self.led_since.get_or_insert(self.counted_us);
+        let Some(led_since) = self.led_since else { return false };
         let (mut voters, mut heard) = (1, 1);
         for (peer, is_cut_off) in others {
             voters += 1;
@@ -250,22 +250,34 @@ impl Member {
         if !link.carries && self.peers.is_reached(peer, Lane::Log) {
             return;
         }
-        let progress = self.node.progress().get(&peer).copied();
-        let Some(Progress { match_index, .. }) = progress else { return };
+        let is_of_requests = self.node.leader() == Some(peer);
+        let (since, what) = if is_of_requests {
+            (self.node.term(), "requests")
+        } else {
+            let progress = self.node.progress().get(&peer).copied();
+            let lacking = progress.filter(|progress| progress.match_index < self.node.last());
+            let Some(Progress { match_index, .. }) = lacking else { return };
+            (match_index, "entries")
+        };
         // Whose process starts anew refuses attempts; behind a connection that was cut they are rejected for it.
-        if error == Some(REFUSED) && !link.is_up && !self.silence.has_cut(peer, match_index) {
+        if error == Some(REFUSED) && !link.is_up && !self.silence.has_cut(peer, since) {
             return;
         }
-        let is_lacking = match_index < self.node.last();
-        if is_lacking && self.silence.cut(peer, match_index) {
+        if self.silence.cut(peer, since) {
             let text = format!(
-                "{}: server {} is heard, and entries do not come there: does the network lose long packets (MTU), or \
+                "{}: server {} is heard, and {what} do not come there: does the network lose long packets (MTU), or \
                  a firewall one of two connections?",
                 link.name,
                 self.nickname(peer)
             );
             self.log_limited("cut_off", Level::Warning, text);
         }
+    }
+
+    /// Whether requests do not come to the leader, though it is heard.
+    pub(crate) fn is_cut_from_leader(&self) -> bool {
+        let leader = self.node.leader().filter(|leader| *leader != self.id());
+        leader.is_some_and(|leader| self.silence.is_cut_off(leader, self.node.term()))
     }
 
     /// Has members removed that are silent for so many milliseconds, while this one leads; `None` never

@@ -44,7 +44,8 @@ impl Starved {
 impl Member {
     /// A peer has said something; a leader says with it up to where its log goes on its disk.
     pub(super) fn note_leaders_log(&mut self, from: Uuid, step: &Step) {
-        if !self.takes_entries || self.steps.is_failing() || self.snapshots.is_taking_in() {
+        let keeps_none = !self.takes_entries || self.steps.is_failing() || self.steps.is_behind();
+        if keeps_none || self.snapshots.is_taking_in() {
             // It is this member that keeps none, or that has got as much as it can take in.
             return self.starved.fed();
         }

@@ -1,4 +1,5 @@
-//! Entries of its leader that a follower has not kept: it wanted none just then, or its file refused them. Their
+//! Entries of its leader that a follower has not kept: it wanted none just then, its file refused them, or much was on
+//! its way there. Their
 //! connection lives, so the leader thinks that they are on their way, and says them again only when they must have come
 //! long ago. So the follower answers them when it takes entries again, as if none had been with what came: the answer
 //! says which it lacks.
@@ -20,7 +21,8 @@ pub(crate) struct Untaken {
 impl Member {
     /// Whether entries that have come are taken.
     pub(super) fn takes(&mut self, from: Uuid, step: &Step) -> bool {
-        let takes = self.takes_entries && !self.steps.is_closed(self.now_us);
+        let is_behind = self.steps.is_behind();
+        let takes = self.takes_entries && !is_behind && !self.steps.is_closed(self.now_us);
         if step.term >= self.node.term() {
             let Step { kind, term, log_term, index, commit, commit_term, .. } = *step;
             let empty =
@@ -50,7 +52,7 @@ impl Member {
 
     /// When that is due.
     pub(super) fn untaken_wakeup_us(&self) -> Option<u64> {
-        let is_due = self.untaken.is_lacking && self.takes_entries;
+        let is_due = self.untaken.is_lacking && self.takes_entries && !self.steps.is_behind();
         is_due.then(|| self.steps.closed_until_us().unwrap_or(self.now_us))
     }
 }

@@ -15,6 +15,10 @@ use crate::wire::Step;
 /// What could not be written is tried again after this long, in microseconds.
 const AGAIN_US: u64 = 1_000_000;
 
+/// A follower takes no more entries while so many bytes are on their way to its file, so that a disk that does not
+/// answer does not fill its memory.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
 /// A commit index is written by itself after this long, in microseconds.
 const COMMIT_US: u64 = 1_000_000;
 
@@ -310,6 +314,15 @@ impl Steps {
         };
         let tails = self.waiting.iter().filter_map(tail_len);
         tails.fold(self.synced_len, u64::min)
+    }
+
+    /// Whether so much is on its way that entries of a leader had better come later.
+    pub(super) fn is_behind(&self) -> bool {
+        let bytes = |waiting: &Waiting| match &waiting.what {
+            What::Append { bytes, .. } => bytes.len(),
+            What::Install { .. } | What::Finish { .. } => 0,
+        };
+        self.waiting.iter().map(bytes).sum::<usize>() > WAITING_BYTES_MAX
     }
 
     /// Whether anything is on its way.

@@ -346,3 +346,20 @@ fn the_records_of_a_copy_say_where_they_are() {
     assert!(text.contains("\"comment\":\"synced 0\",\"term\":1"), "{text}");
     assert!(text.contains(&format!("\"comment\":\"synced {last}\",\"commit_index\":1")), "{text}");
 }
+
+/// A disk that does not answer must not fill the memory of its member.
+#[test]
+fn entries_had_better_come_later_while_much_is_on_its_way() {
+    let mut steps = Steps::default();
+    let text: std::sync::Arc<[u8]> = vec![b' '; WAITING_BYTES_MAX / 2].into();
+    let content = crate::Content::Data { eid: Uuid::from_u128(1), text };
+    let at = Position { term: 1, index: 1 };
+    let entries = [Entry { at, content }];
+    let mut is_behind = |number| {
+        steps.write(number, None, &entries, None, NOW);
+        steps.is_behind()
+    };
+    assert_eq!([is_behind(1), is_behind(2)], [false, true]);
+    steps.persisted(1, 10);
+    assert!(!steps.is_behind());
+}

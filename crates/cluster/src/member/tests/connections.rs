@@ -175,6 +175,32 @@ fn who_has_its_connection_for_entries_for_long_counts_again() {
     }
 }
 
+/// A network that loses long packets may let entries pass, which are short, and no long request of a client.
+#[test]
+fn whose_requests_do_not_come_to_the_leader_says_that_it_is_not_connected() {
+    let mut bench = Bench::follower();
+    let link = bench.greet(server(2), Lane::Control);
+    let hear = |bench: &mut Bench, tenths: u32| {
+        for _ in 0..tenths {
+            bench.pass(100);
+            bench.say(link, Step { kind: HEARTBEAT, term: 3, commit: 5, ..Step::default() });
+        }
+        let status = bench.member.status();
+        (bench.member.is_connected(), status.contains("requests do not come to the leader"))
+    };
+    let log = bench.greet(server(2), Lane::Log);
+    assert!(bench.member.send_request(server(2), b"long".to_vec()));
+    assert_eq!(hear(&mut bench, 10), (true, false));
+    lose(&mut bench, log, SILENT);
+    assert!(bench.member.is_connected(), "that happens");
+    // Attempts to connect are rejected as well.
+    assert_eq!(hear(&mut bench, 10), (false, true));
+    let log = bench.greet(server(2), Lane::Log);
+    assert!(bench.member.send_request(server(2), b"long".to_vec()));
+    assert_eq!(hear(&mut bench, 90), (false, true));
+    assert_eq!(hear(&mut bench, 20), (true, false), "the connection lives: {log:?}");
+}
+
 /// A follower that hears its leader, and not its entries, is no good for clients.
 #[test]
 fn who_gets_no_entries_says_that_it_is_not_connected() {
