@@ -5,6 +5,7 @@ use weir_json::Framer;
 use weir_server::event::{Event, SessionId};
 
 use crate::checks::must;
+use crate::clients::Client;
 use crate::world::World;
 
 /// A session: at which server, and in which life of its process.
@@ -50,7 +51,10 @@ impl World {
         if self.is_over || self.nodes[n].is_leaving || self.nodes[n].is_spare {
             return;
         }
-        let tries = self.tries_at(n);
+        // What a client asked of a relay may come late, and a conversion sends away clients of all servers.
+        let converts = self.clients.iter().any(Client::converts);
+        let all = (0..self.nodes.len()).map(|n| self.tries_at(n)).max().unwrap_or(0);
+        let tries = if converts { all } else { self.tries_at(n) };
         must("liveness", self.checks.liveness.sent_away(self.now_us, text, tries));
     }
 
