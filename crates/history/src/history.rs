@@ -289,6 +289,25 @@ impl History {
         Some(Changes::new(self.recorded.since(place), volatile, kind, self.nonce))
     }
 
+    /// Keeps the recorded changes behind this place for who reads them, within [`PINNED_BYTES_MAX`]: an id is
+    /// found for no longer than before. `None` lets them go.
+    ///
+    /// [`PINNED_BYTES_MAX`]: crate::PINNED_BYTES_MAX
+    pub fn pin(&mut self, place: Option<Place>) {
+        self.recorded.pin(place);
+    }
+
+    /// Whether [`History::since_pinned`] has the changes behind a place.
+    pub fn reaches(&self, place: Place) -> bool {
+        self.is_enabled && place <= self.place && self.recorded.reaches(place)
+    }
+
+    /// The recorded changes behind a place, be they in the log or kept for who is there ([`History::pin`]).
+    pub fn since_pinned(&self, place: Place) -> Option<Changes> {
+        let recorded = self.reaches(place).then(|| self.recorded.since_pinned(place))?;
+        Some(Changes::new(recorded, Vec::new(), IdKind::Recorded, self.nonce))
+    }
+
     /// The oldest recorded id that is found, but for tables that have been converted since; zero
     /// while the log is disabled.
     pub fn low_water(&self) -> Uuid {

@@ -9,7 +9,7 @@
 //! 3. `entry`: the encoding of a change, as a document, with its constants.
 //! 4. `encode`, `decode`: a change to bytes, on the path of every commit, and back, anywhere.
 //! 5. `ring`: entries in chunks that readers share, within a budget; `age`: how much of that has gone
-//!    by since clients were told.
+//!    by since clients were told; `pinned`: what readers that are behind lack of what is gone.
 //! 6. `changes`: what a reader gets.
 //! 7. `history`: the log, two rings of which one must not depend on the other.
 //! 8. `image`, `side_file`: the log beside a compacted or converted file.
@@ -26,6 +26,7 @@ mod entry;
 mod history;
 mod ids;
 mod image;
+mod pinned;
 mod renumbering;
 mod ring;
 mod side_file;
@@ -35,4 +36,5 @@ pub use changes::{Changes, Entry};
 pub use history::{BUDGET_BYTES_MAX, BUDGET_BYTES_MIN, Counts, History, Record, budget_of};
 pub use ids::Place;
 pub use image::Image;
+pub use pinned::PINNED_BYTES_MAX;
 pub use side_file::SideFileError;

@@ -14,6 +14,7 @@ use crate::encode::TooLong;
 use crate::entry::{COST_OF_ENTRY, HEADER_LEN, Header};
 use crate::history::BUDGET_BYTES_MAX;
 use crate::ids::Place;
+use crate::pinned::Pinned;
 use crate::renumbering::{Renumbering, renumber};
 
 /// Length at which a chunk is full: what a reader copies at most.
@@ -47,6 +48,7 @@ pub(crate) struct Ring {
     /// The oldest state from which all changes are here.
     low_water: Mark,
     age: Age,
+    pinned: Pinned,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl Ring {
             atoms: 0,
             low_water: here,
             age: Age::new(here.place),
+            pinned: Pinned::new(here.place),
         }
     }
 
@@ -95,6 +98,7 @@ impl Ring {
     pub(crate) fn begin(&mut self, here: Mark) {
         self.low_water = here;
         self.age.begin(here.place);
+        self.pinned.begin(here.place);
         if self.slots.is_empty() {
             return;
         }
@@ -209,12 +213,14 @@ impl Ring {
     fn drop_chunks(&mut self) {
         let Some(first) = self.slots.front().map(|slot| slot.at) else {
             self.chunks.clear();
+            self.pinned.begin(self.low_water.place);
             self.open_start += self.open.len() as u64;
             return self.open.clear();
         };
         let is_gone = |chunk: &Chunk| chunk.start + chunk.bytes.len() as u64 <= first;
         while self.chunks.front().is_some_and(is_gone) {
-            self.chunks.pop_front();
+            let Chunk { bytes, renumbering, .. } = self.chunks.pop_front().expect("it is there");
+            self.pinned.take(Part { bytes, from: 0, renumbering });
         }
     }
 
@@ -246,9 +252,43 @@ impl Ring {
         self.atoms
     }
 
-    /// Bytes that the chunks have.
+    /// Bytes that the chunks have, with what is kept for readers that are behind.
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.open.len()
+        let chunks = self.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        chunks + self.open.len() + self.pinned.bytes()
+    }
+
+    /// Keeps what is behind this place for who reads it, however far the low-water mark moves on.
+    pub(crate) fn pin(&mut self, place: Option<Place>) {
+        self.pinned.pin(place);
+    }
+
+    /// Whether all entries behind a place are here, perhaps only for who has pinned them.
+    pub(crate) fn reaches(&self, place: Place) -> bool {
+        place >= self.low_water.place || place >= self.pinned.from()
+    }
+
+    /// Entries behind a place that the ring reaches back to.
+    pub(crate) fn since_pinned(&self, place: Place) -> Vec<Part> {
+        if place >= self.low_water.place {
+            return self.since(place);
+        }
+        let whole = |chunk: &Chunk| {
+            let (bytes, renumbering) = (Arc::clone(&chunk.bytes), chunk.renumbering.clone());
+            Part { bytes, from: 0, renumbering }
+        };
+        let open = Part { bytes: Arc::new(self.open.clone()), from: 0, renumbering: None };
+        let chunks = self.chunks.iter().map(whole).chain([open]);
+        let all = self.pinned.since(place).cloned().chain(chunks);
+        let mut has_begun = false;
+        let behind = |mut part: Part| {
+            if !has_begun {
+                part.skip_to(place);
+                has_begun = !part.bytes().is_empty();
+            }
+            Some(part).filter(|part| !part.bytes().is_empty())
+        };
+        all.filter_map(behind).collect()
     }
 
     /// The ids of all states that are found.
@@ -290,6 +330,8 @@ impl Ring {
     /// From here on the tables of all entries so far have other numbers.
     pub(crate) fn renumber(&mut self, conversion: &Arc<Renumbering>) {
         self.seal();
+        // Everybody has been told up to here.
+        self.pinned.begin(self.low_water.place);
         let mut last = None;
         for chunk in &mut self.chunks {
             chunk.renumbering = Some(renumber(&chunk.renumbering, conversion, &mut last));
@@ -317,6 +359,13 @@ impl Part {
     /// All of these bytes.
     pub(crate) fn whole(bytes: Vec<u8>, renumbering: Option<Arc<Renumbering>>) -> Self {
         Self { bytes: Arc::new(bytes), from: 0, renumbering }
+    }
+
+    /// Leaves out the entries up to a place.
+    fn skip_to(&mut self, place: Place) {
+        let before = self.entries().take_while(|entry| entry.header.place <= place.0);
+        let bytes: usize = before.map(|entry| HEADER_LEN + entry.items.len()).sum();
+        self.from += bytes;
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -364,6 +413,7 @@ impl<'a> Iterator for Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pinned::PINNED_BYTES_MAX;
 
     /// Pushes entries with items of these lengths, which cost what they cost.
     fn ring(lens: impl IntoIterator<Item = usize>) -> Ring {
@@ -405,6 +455,45 @@ mod tests {
                 parts.iter().flat_map(Part::entries).map(|entry| entry.header.place).collect();
             assert_eq!(places, (place + 1..=400).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn what_is_pinned_is_read_though_the_low_water_mark_is_behind_it() {
+        let places = |ring: &Ring, place| {
+            let parts = ring.since_pinned(Place(place));
+            let entries = parts.iter().flat_map(Part::entries);
+            entries.map(|entry| entry.header.place).collect::<Vec<_>>()
+        };
+        let mut ring = ring((0..400).map(|_| 1000));
+        ring.pin(Some(Place(150)));
+        ring.set_budget(100 << 10);
+        assert!(ring.low_water().place > Place(250) && ring.find(Uuid::from_u128(200)).is_none());
+        for place in [150, 151, 200, 299, 399, 400] {
+            assert!(ring.reaches(Place(place)));
+            assert_eq!(places(&ring, place), (place + 1..=400).collect::<Vec<_>>());
+        }
+        let before = ring.bytes();
+        ring.pin(Some(Place(250)));
+        assert!(ring.reaches(Place(250)) && ring.bytes() < before);
+        assert_eq!(places(&ring, 250), (251..=400).collect::<Vec<_>>());
+        ring.pin(None);
+        assert!(!ring.reaches(Place(200)) && ring.bytes() < (100 << 10) + CHUNK_BYTES);
+        assert_eq!(places(&ring, 390), (391..=400).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_more_is_pinned_than_there_is_room_for() {
+        let mut ring = ring((0..10).map(|_| 1000));
+        ring.pin(Some(Place(3)));
+        let mark = |place| Mark { place: Place(place), id: Uuid::from_u128(u128::from(place)) };
+        for place in 11..200 {
+            ring.push(mark(place), Some(0), |out, _| {
+                out.resize(out.len() + (1 << 20), 7);
+                Ok(1)
+            });
+        }
+        assert!(ring.bytes() < PINNED_BYTES_MAX + (18 << 20), "{}", ring.bytes());
+        assert!(!ring.reaches(Place(3)) && ring.reaches(Place(100)));
     }
 
     #[test]

@@ -120,3 +120,24 @@ fn equal_monitors_share_what_is_composed_whenever_they_came() {
     write(&mut shell, 1);
     assert_eq!(step(&mut shell, &clients).0, [400; 5]);
 }
+
+/// All rows of a large database take their time on a slow line, and the changes that come meanwhile are more than the
+/// log keeps, 16 MiB at most.
+#[test]
+fn who_is_further_behind_than_the_log_reaches_is_told_all_the_same() {
+    let mut shell = start();
+    let client = watcher(&mut shell, 0..1);
+    shell.event(Event::Blocked { session: client });
+    for _ in 0..200 {
+        write(&mut shell, 100_000);
+        shell.settle();
+    }
+    shell.event(Event::Drained { session: client });
+    let mut told = 0;
+    while told < 200 {
+        told += step(&mut shell, &[client]).0[0];
+    }
+    assert!(!shell.server.has_pending_updates());
+    write(&mut shell, 100);
+    assert_eq!(step(&mut shell, &[client]).0, [1], "it is not disconnected");
+}

@@ -1,6 +1,7 @@
 //! Monitors that are told each change by itself (`weir_monitor`, docs/decisions/013): each reads the
-//! change log from its place on. One that falls behind further than the log reaches is disconnected, and
-//! comes back with the id that it knows.
+//! change log from its place on. What it has not been told is kept for it beyond the log's budget, within one
+//! of its own (`weir_history::PINNED_BYTES_MAX`): all rows take their time on a slow line. One that falls
+//! behind further is disconnected, and comes back with the id that it knows.
 //!
 //! Such a monitor begins like any other, for equal ones share what they begin with. Once it has its first
 //! rows, the database's monitors know it no longer.
@@ -12,7 +13,7 @@ use weir_data::{Error, IdKind, Schema, Uuid};
 use weir_history::{History, Place};
 use weir_monitor::{Feed, MonitorKey};
 
-use crate::database::history::DECODED_BYTES;
+use crate::database::history::{ChangeLog, DECODED_BYTES};
 use crate::database::pacing::Watch;
 use crate::database::{Databases, Db};
 use crate::effect::Level;
@@ -62,6 +63,14 @@ pub(super) struct Feeds {
 impl Feeds {
     pub(super) fn remove(&mut self, key: FeedKey) {
         self.all.remove(&key);
+    }
+
+    /// Keeps the changes that feeds have not been told, for those that are further behind than the log reaches.
+    fn pin(&self, history: &mut ChangeLog) {
+        let Some(log) = history.kept_mut() else { return };
+        let places = self.all.values().filter_map(|feeding| feeding.at);
+        let oldest = places.filter(|at| log.reaches(*at)).min();
+        log.pin(oldest);
     }
 
     /// The feeds of a session, or all.
@@ -119,7 +128,7 @@ impl Source<'_> {
     /// The changes behind a place, until they count for `most` bytes, but at least one; `None` if the log
     /// does not reach back so far.
     fn tell(&self, from: Place, feeding: &Feeding, most: usize) -> Option<Told> {
-        let changes = self.log.since(from, IdKind::Recorded)?;
+        let changes = self.log.since_pinned(from)?;
         let Feeding { feed, options, .. } = feeding;
         let low_water = options.low_water.then(|| self.log.low_water());
         let last = self.log.chain().id();
@@ -189,10 +198,13 @@ impl Databases {
         // A state that the log does not reach back to any more is one that nothing leads on from.
         let at = log.find(state, IdKind::Recorded, std::iter::empty()).unwrap_or(Place(0));
         feeding.at = Some(at);
+        watch.feeds.pin(history);
         watch.monitors.remove(key, tables.schema());
+        let feeding = &watch.feeds.all[&(owner, key)];
         if feeding.options == FeedOptions::default() {
             return None;
         }
+        let log = history.kept().expect("it has just been there");
         let index = index_of(log, storage).filter(|_| log.chain().id() == state);
         let mut message = feeding.head.to_vec();
         begin_body(state, feeding.options.low_water.then(|| log.low_water()), &mut message);
@@ -242,6 +254,7 @@ impl Databases {
     ) -> Fed {
         let Db { history, watch, tables, storage, .. } = self.open(id);
         if watch.feeds.all.is_empty() {
+            watch.feeds.pin(history);
             return Fed::default();
         }
         let log = history.kept().expect("there is a log where anybody is told each change");
@@ -283,6 +296,7 @@ impl Databases {
             feeding.at = Some(*to);
             fed.has_more |= *to < end;
         }
+        watch.feeds.pin(history);
         for &session in &lost {
             let name = sessions.get(session).map_or("", Session::name);
             let text = format!("{name}: is further behind than the log of changes, disconnecting");
@@ -324,7 +338,7 @@ impl Watch {
     pub(super) fn behind(&self, log: &History) -> impl Iterator<Item = (SessionId, u64)> {
         self.feeds.all.iter().filter_map(|((session, _), feeding)| {
             let at = feeding.at.filter(|at| *at < log.place())?;
-            let before = match log.since(at, IdKind::Recorded) {
+            let before = match log.since_pinned(at) {
                 // Changes of what no record has are not told.
                 Some(changes) => Place(changes.first()?.0 - 1),
                 None => at,
