@@ -70,8 +70,8 @@ fn run(member: &mut Member, beside: &mut Beside, now_us: u64) {
                 Event::Persisted { step, result: Ok(1) }
             }
             Effect::Connect { link, .. } => Event::Lost { link, error: None },
-            Effect::ReadSnapshot { to, last, offset, .. } => {
-                Event::SnapshotRead { to, last, offset, result: Err("none".into()) }
+            Effect::ReadSnapshot { to, number, offset, .. } => {
+                Event::SnapshotRead { to, number, offset, result: Err("none".into()) }
             }
             Effect::ReadTexts(place) => {
                 let len = usize::try_from(place.len).expect("texts are short").min(45);
