@@ -59,6 +59,13 @@ struct Chunk {
     renumbering: Option<Arc<Renumbering>>,
 }
 
+impl Chunk {
+    /// Its bytes from there on.
+    fn part(&self, from: usize) -> Part {
+        Part { bytes: Arc::clone(&self.bytes), from, renumbering: self.renumbering.clone() }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     place: Place,
@@ -219,8 +226,8 @@ impl Ring {
         };
         let is_gone = |chunk: &Chunk| chunk.start + chunk.bytes.len() as u64 <= first;
         while self.chunks.front().is_some_and(is_gone) {
-            let Chunk { bytes, renumbering, .. } = self.chunks.pop_front().expect("it is there");
-            self.pinned.take(Part { bytes, from: 0, renumbering });
+            let chunk = self.chunks.pop_front().expect("it is there");
+            self.pinned.take(chunk.part(0));
         }
     }
 
@@ -273,12 +280,8 @@ impl Ring {
         if place >= self.low_water.place {
             return self.since(place);
         }
-        let whole = |chunk: &Chunk| {
-            let (bytes, renumbering) = (Arc::clone(&chunk.bytes), chunk.renumbering.clone());
-            Part { bytes, from: 0, renumbering }
-        };
-        let open = Part { bytes: Arc::new(self.open.clone()), from: 0, renumbering: None };
-        let chunks = self.chunks.iter().map(whole).chain([open]);
+        let open = Part::whole(self.open.clone(), None);
+        let chunks = self.chunks.iter().map(|chunk| chunk.part(0)).chain([open]);
         let all = self.pinned.since(place).cloned().chain(chunks);
         let mut has_begun = false;
         let behind = |mut part: Part| {
@@ -314,15 +317,11 @@ impl Ring {
             .chunks
             .range(chunk..)
             .filter(|chunk| offset(chunk.start) < chunk.bytes.len())
-            .map(|chunk| Part {
-                bytes: Arc::clone(&chunk.bytes),
-                from: offset(chunk.start),
-                renumbering: chunk.renumbering.clone(),
-            })
+            .map(|chunk| chunk.part(offset(chunk.start)))
             .collect();
         let open = self.open.get(offset(self.open_start)..).unwrap_or_default();
         if !open.is_empty() {
-            parts.push(Part { bytes: Arc::new(open.to_vec()), from: 0, renumbering: None });
+            parts.push(Part::whole(open.to_vec(), None));
         }
         parts
     }
@@ -330,7 +329,7 @@ impl Ring {
     /// From here on the tables of all entries so far have other numbers.
     pub(crate) fn renumber(&mut self, conversion: &Arc<Renumbering>) {
         self.seal();
-        // Everybody has been told up to here.
+        // Who has not been told up to a conversion what is gone from the ring comes back.
         self.pinned.begin(self.low_water.place);
         let mut last = None;
         for chunk in &mut self.chunks {

@@ -94,13 +94,16 @@ impl Silence {
 
     /// Whether the connection for entries to a peer has been cut since it had those up to this one.
     fn has_cut(&self, peer: Uuid, since: u64) -> bool {
-        self.cuts.get(&peer).is_some_and(|cuts| cuts.since == since)
+        self.cuts_since(peer, since) > 0
+    }
+
+    fn cuts_since(&self, peer: Uuid, since: u64) -> u32 {
+        self.cuts.get(&peer).filter(|cuts| cuts.since == since).map_or(0, |cuts| cuts.count)
     }
 
     /// Whether entries do not come to a peer that has these.
     fn is_cut_off(&self, peer: Uuid, since: u64) -> bool {
-        let is_it = |cuts: &Cuts| cuts.since == since && cuts.count >= CUTS_MAX;
-        self.cuts.get(&peer).is_some_and(is_it)
+        self.cuts_since(peer, since) >= CUTS_MAX
     }
 
     /// Something came from a peer.

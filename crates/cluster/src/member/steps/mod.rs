@@ -17,7 +17,7 @@ const AGAIN_US: u64 = 1_000_000;
 
 /// A follower takes no more entries while so many bytes are on their way to its file, so that a disk that does not
 /// answer does not fill its memory.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+const WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// A commit index is written by itself after this long, in microseconds.
 const COMMIT_US: u64 = 1_000_000;
@@ -29,6 +29,8 @@ struct Waiting {
     /// What the library calls it, and all that had nothing to write behind it.
     number: u64,
     what: What,
+    /// How many bytes had been given to the file before.
+    from: u64,
     /// The step could not be written.
     has_failed: bool,
     acknowledgements: Vec<(Uuid, Step)>,
@@ -74,6 +76,15 @@ impl What {
     /// Whether it is another file for the place of this one, which has all that comes before.
     fn is_file(&self) -> bool {
         matches!(self, Self::Install { .. } | Self::Finish { .. })
+    }
+
+    /// How many bytes are to be written.
+    fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Append { bytes, .. } => bytes,
+            Self::Install { tail, .. } | Self::Finish { tail, .. } => tail,
+        };
+        bytes.len() as u64
     }
 
     /// Whether entries are in it, or may be.
@@ -156,6 +167,8 @@ pub(crate) struct Steps {
     /// The last one that is on the disk.
     good: u64,
     waiting: VecDeque<Waiting>,
+    /// How many bytes have been given to the file.
+    given: u64,
     /// The commit index that the file does not have yet, and since when, monotonic.
     commit: Option<(u64, u64)>,
     /// The commit index that the file has, and the one that the disk has.
@@ -318,11 +331,8 @@ impl Steps {
 
     /// Whether so much is on its way that entries of a leader had better come later.
     pub(super) fn is_behind(&self) -> bool {
-        let bytes = |waiting: &Waiting| match &waiting.what {
-            What::Append { bytes, .. } => bytes.len(),
-            What::Install { .. } | What::Finish { .. } => 0,
-        };
-        self.waiting.iter().map(bytes).sum::<usize>() > WAITING_BYTES_MAX
+        let from = self.waiting.front().map_or(self.given, |first| first.from);
+        self.given - from > WAITING_BYTES_MAX
     }
 
     /// Whether anything is on its way.
@@ -338,11 +348,7 @@ impl Steps {
     /// The step that the file is to answer next, and how many bytes are in it.
     pub(super) fn unanswered(&self) -> Option<(u64, u64)> {
         let asked = self.waiting.iter().find(|waiting| !waiting.has_failed)?;
-        let bytes = match &asked.what {
-            What::Append { bytes, .. } => bytes,
-            What::Install { tail, .. } | What::Finish { tail, .. } => tail,
-        };
-        Some((asked.step, bytes.len() as u64))
+        Some((asked.step, asked.what.bytes()))
     }
 
     /// Whether a copy is about to take the file's place.
@@ -381,8 +387,8 @@ impl Steps {
     fn replace(&mut self, number: u64, what: What) -> Effect {
         self.last += 1;
         let (step, has_failed, acknowledgements) = (self.last, false, vec![]);
-        let effect = what.effect(step, 0);
-        self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
+        let (from, effect) = (self.given, what.effect(step, 0));
+        self.waiting.push_back(Waiting { step, number, what, from, has_failed, acknowledgements });
         effect
     }
 
@@ -391,8 +397,9 @@ impl Steps {
         self.last += 1;
         let (step, has_failed) = (self.last, self.again_us.is_some());
         let effect = (!has_failed).then(|| what.effect(step, behind));
-        let acknowledgements = vec![];
-        self.waiting.push_back(Waiting { step, number, what, has_failed, acknowledgements });
+        let (from, acknowledgements) = (self.given, vec![]);
+        self.given += what.bytes();
+        self.waiting.push_back(Waiting { step, number, what, from, has_failed, acknowledgements });
         effect
     }
 
