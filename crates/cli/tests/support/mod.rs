@@ -241,6 +241,12 @@ pub(crate) fn clustered_record(json: &str) -> Vec<u8> {
     [b"OVSDB CLUSTER", &record["OVSDB JSON".len()..]].concat()
 }
 
+/// Whether a line of a log says that the other end of a connection went while something was being
+/// sent to it. Which of the two errors the system reports depends on what it had received.
+pub(crate) fn is_end_of_other(line: &str) -> bool {
+    line.contains("Connection reset by peer") || line.contains("Broken pipe")
+}
+
 /// Whether a line of a log is a warning or an error. How busy this machine is, is nobody's fault.
 pub(crate) fn is_complaint(line: &str) -> bool {
     let of_machine = [" near a third of the election timer ", "|timeval|WARN|"];
