@@ -136,6 +136,12 @@ pub enum Effect {
         /// Whole records.
         tail: Arc<Vec<u8>>,
     },
+    /// In a helper, append these records to the copy of [`Event::CopyWritten`](crate::Event::CopyWritten),
+    /// and bring it to the disk; answer with [`Event::CopyExtended`](crate::Event::CopyExtended).
+    ExtendCopy {
+        /// Whole records.
+        records: Vec<u8>,
+    },
     /// Append these records to the copy of [`Event::CopyWritten`](crate::Event::CopyWritten), and put
     /// it in the file's place; answer with [`Event::Persisted`](crate::Event::Persisted). It has all
     /// that was to be written before this, even what could not be.
@@ -149,6 +155,11 @@ pub enum Effect {
     DropSnapshot,
     /// The copy of [`Event::CopyWritten`](crate::Event::CopyWritten) is of no use.
     DropCopy,
+    /// The copy that was begun cannot be finished, whether it is written or not.
+    FailCopy {
+        /// Why, for the log.
+        why: String,
+    },
     /// Something in the file cannot be read back that others lack: write a copy of it, even of a file that has nothing
     /// behind its snapshot.
     RewriteFile,

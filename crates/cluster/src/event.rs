@@ -52,6 +52,8 @@ pub enum Event {
         /// Bytes of the snapshot's data.
         len: u64,
     },
+    /// The records of [`Effect::ExtendCopy`](crate::Effect::ExtendCopy) are in the copy, and on the disk.
+    CopyExtended,
     /// Result of [`Effect::ReadSnapshot`](crate::Effect::ReadSnapshot).
     SnapshotRead {
         /// For whom.

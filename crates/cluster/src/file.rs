@@ -13,15 +13,34 @@ use crate::ids::Position;
 /// Where the texts of entries are in what is written.
 pub(crate) type Texts = Vec<(Position, Range<usize>)>;
 
+/// What records are appended to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Onto {
+    /// The member's file; so many bytes behind its first record are known to be on the disk.
+    File(u64),
+    /// A file that is to take its place, with so many bytes behind its first record. All that is before a
+    /// record is on the disk before that file is used.
+    Copy(u64),
+}
+
+impl Onto {
+    /// What is known to be on the disk before a record that so many bytes are before.
+    fn synced(self, written: usize) -> u64 {
+        match self {
+            Self::File(synced) => synced,
+            Self::Copy(len) => len + written as u64,
+        }
+    }
+}
+
 /// One step's records: term and vote first, then entries, then the commit index, so that each
 /// beginning of it is a file that makes sense. Answers where in `out` texts are.
 ///
 /// Each record but entries, which are the same on all servers, says how many bytes behind the
 /// file's first record are known to be on the disk, for who finds some of them after a power
-/// failure. `synced` is that of the file that the step is appended to. `None`: it goes with a new
-/// file, and all that is before a record is on the disk before that file is used.
+/// failure.
 pub(crate) fn write_step(
-    synced: Option<u64>,
+    onto: Onto,
     vote: Option<(u64, Option<Uuid>)>,
     entries: &[Entry],
     commit: Option<u64>,
@@ -30,7 +49,7 @@ pub(crate) fn write_step(
     if let Some((term, vote)) = vote {
         // A vote says its term, too.
         let kind = vote.map_or(Kind::Term, Kind::Vote);
-        write(synced.unwrap_or(0), term, kind, out);
+        write(onto.synced(out.len()), term, kind, out);
     }
     let mut texts = Texts::new();
     for entry in entries {
@@ -40,7 +59,7 @@ pub(crate) fn write_step(
         }
     }
     if let Some(index) = commit {
-        write(synced.unwrap_or(out.len() as u64), 0, Kind::CommitIndex(index), out);
+        write(onto.synced(out.len()), 0, Kind::CommitIndex(index), out);
     }
     texts
 }
@@ -55,10 +74,10 @@ pub(crate) fn write_note(synced: u64, note: &str, out: &mut Vec<u8>) {
     write(synced, 0, Kind::Note(note.to_owned()), out);
 }
 
-/// What goes with a new file of a server that has not joined: where it asks.
-pub(crate) fn write_joins_at(addresses: &[String], out: &mut Vec<u8>) {
+/// What goes with a new file of a server that has not joined, which has `len` bytes of records already: where it asks.
+pub(crate) fn write_joins_at(addresses: &[String], len: u64, out: &mut Vec<u8>) {
     for address in addresses {
-        write_note(out.len() as u64, &joins_at_note(address), out);
+        write_note(len + out.len() as u64, &joins_at_note(address), out);
     }
 }
 

@@ -319,6 +319,7 @@ fn nothing_committed_is_lost_under_faults() {
     }
     assert!(counts.elections > 20 && counts.acknowledged > 1000, "{counts:?}");
     assert!(counts.snapshots > 0 && counts.compactions > 0 && counts.left > 0, "{counts:?}");
+    assert!(counts.extensions > 0, "{counts:?}");
     assert!(counts.lost_snapshots > 0 && counts.suspect > 20, "{counts:?}");
     assert!(counts.texts_read > 0 && counts.reads > 100, "{counts:?}");
 }

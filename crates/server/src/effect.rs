@@ -371,6 +371,14 @@ pub enum Effect {
         /// The file is that of a member of a cluster, and begins so.
         member: Option<Box<MemberHeader>>,
     },
+    /// In a helper: append records to the `FILE.tmp` that `Event::CompactionWritten` has told of, and
+    /// fsync it; answer with `Event::CompactionWritten` once more. Appends to the old file go on meanwhile.
+    ExtendCopy {
+        /// Which database.
+        db: DbId,
+        /// Whole records.
+        records: Vec<u8>,
+    },
     /// Append `tail` (the records written since the snapshot) to `FILE.tmp`, fsync, rename it over
     /// the file, fsync the directory, remove the side files of other copies, go on appending there;
     /// answer with `Event::CompactionFinished`.

@@ -157,7 +157,8 @@ pub enum Event {
         /// The loaded database, or the reference's error text.
         result: Result<Box<Loaded>, String>,
     },
-    /// The helper has written and synced the compacted copy of `Effect::Compact`, or failed.
+    /// The helper has written and synced the compacted copy of `Effect::Compact`, or what
+    /// `Effect::ExtendCopy` appends to it, or failed.
     CompactionWritten {
         /// Which database.
         db: DbId,

@@ -338,3 +338,51 @@ fn a_wait_is_looked_at_again_when_the_disk_was_full() {
     assert!(shell.received(writer)[0].contains("I/O error"));
     assert_eq!(shell.received(waiter), [r#"{"id":2,"result":[{}],"error":null}"#]);
 }
+
+/// What comes while the copy is written is appended to it by the helper, but for the last megabytes.
+#[test]
+fn a_compaction_under_load_leaves_little_for_its_last_step() {
+    let mut shell = Shell::start();
+    shell.slow_helper = true;
+    let client = shell.connect();
+    let mut inserted = 0;
+    let mut insert_megabytes = |shell: &mut Shell, count| {
+        for _ in 0..count {
+            inserted += 1;
+            let name = format!("{inserted}{}", "x".repeat(1 << 20));
+            shell.call(client, &transact(inserted, &crate::shell::insert(&name)));
+        }
+    };
+    insert_megabytes(&mut shell, 1);
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    insert_megabytes(&mut shell, 5);
+    for extended in 1..=3 {
+        shell.helper_is_done();
+        shell.settle();
+        assert_eq!((shell.copies_extended, shell.replies.len()), (extended, 0));
+        insert_megabytes(&mut shell, 3);
+    }
+    // A crash leaves the file that was there.
+    assert_eq!(rows(&mut Shell::start_on(shell.after_kill(PATH))).len(), 15);
+    shell.helper_is_done();
+    shell.settle();
+    insert_megabytes(&mut shell, 1);
+    shell.helper_is_done();
+    shell.settle();
+    assert_eq!((shell.copies_extended, shell.replies.len()), (4, 1));
+    insert_megabytes(&mut shell, 1);
+    assert_eq!(rows(&mut Shell::start_on(shell.after_kill(PATH))).len(), 17);
+    // One that cannot be extended is given up.
+    assert_eq!(shell.command("ovsdb-server/compact", &["Net"]), None);
+    insert_megabytes(&mut shell, 3);
+    shell.disk_error = Some("No space left on device");
+    shell.helper_is_done();
+    shell.settle();
+    shell.helper_is_done();
+    shell.settle();
+    let failed = shell.replies.values().filter(|reply| reply.is_err()).count();
+    assert_eq!((shell.replies.len(), failed), (2, 1));
+    shell.disk_error = None;
+    insert_megabytes(&mut shell, 1);
+    assert_eq!(rows(&mut Shell::start_on(shell.after_kill(PATH))).len(), 21);
+}

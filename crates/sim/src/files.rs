@@ -22,7 +22,6 @@ const HANGING_US: u64 = 50_000;
 impl World {
     /// A helper writes a copy, if that can be begun.
     pub(crate) fn write_copy(&mut self, n: usize, db: DbId, copy: Vec<u8>) {
-        let is_full = self.is_full(n);
         let node = &mut self.nodes[n];
         node.copies_tried += 1;
         if node.refuses_copies {
@@ -31,12 +30,23 @@ impl World {
             let result = Err("Permission denied".to_owned());
             return self.event_at(self.now_us, n, Event::CompactionWritten { db, result });
         }
-        let result = match is_full {
+        self.keep_copy(n, db, copy);
+    }
+
+    fn keep_copy(&mut self, n: usize, db: DbId, copy: Vec<u8>) {
+        let result = match self.is_full(n) {
             true => Err("No space left on device".to_owned()),
             false => Ok(copy.len() as u64),
         };
-        node.disk.copy = result.is_ok().then_some(copy);
+        self.nodes[n].disk.copy = result.is_ok().then_some(copy);
         self.copy_done(n, Event::CompactionWritten { db, result });
+    }
+
+    /// A helper appends records to a copy.
+    pub(crate) fn extend_copy(&mut self, n: usize, db: DbId, records: &[u8]) {
+        self.nodes[n].copies_extended += 1;
+        let copy = self.nodes[n].disk.copy.take().expect("it was written");
+        self.keep_copy(n, db, [&copy, records].concat());
     }
 
     /// A file comes from elsewhere.

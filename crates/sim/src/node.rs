@@ -20,6 +20,10 @@ use crate::world::{Due, World};
 /// Where every server has its database.
 pub(crate) const PATH: &str = "/db/sim.db";
 
+/// Bytes of entries that members keep in memory in every other seed, so that texts are read back, and
+/// copies extended.
+const TEXTS_BYTES_MAX: usize = 2000;
+
 /// How long a round lasts at most in which several things happen, in microseconds.
 const ROUND_US: usize = 1000;
 
@@ -74,6 +78,8 @@ pub(crate) struct Node {
     /// No copy of the file can be begun, and how often that was tried.
     pub(crate) refuses_copies: bool,
     pub(crate) copies_tried: u64,
+    /// How often helpers appended to one.
+    pub(crate) copies_extended: u64,
     /// What happens until then is handled before what it leads to is carried out.
     round_us: u64,
     /// When it is to be looked at though nothing happens.
@@ -134,6 +140,7 @@ impl Node {
             breaks_sync: false,
             refuses_copies: false,
             copies_tried: 0,
+            copies_extended: 0,
             round_us: 0,
             wakeup_us: None,
             looks: Looks::default(),
@@ -426,6 +433,9 @@ impl World {
                 }
                 if let Ok(loaded) = &mut result {
                     loaded.set_key_file(self.nodes[n].disk.keys.clone());
+                    if self.seed.is_multiple_of(2) {
+                        loaded.set_texts_bytes_max(TEXTS_BYTES_MAX);
+                    }
                     self.nodes[n].disk.open(loaded.valid_len());
                     self.nodes[n].db = Some(db);
                 }
@@ -441,6 +451,7 @@ impl World {
                 };
                 self.write_copy(n, db, copy);
             }
+            Effect::ExtendCopy { db, records } => self.extend_copy(n, db, &records),
             Effect::FinishCompaction { db, tail, step, .. } => {
                 self.finish_copy(n, db, &tail, step.map(|step| (step.number, step.behind)));
             }

@@ -255,6 +255,11 @@ impl Node {
         self.raw.mut_store().release(upto, bytes_max);
     }
 
+    /// Bytes of the entries in memory.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.raw.store().bytes()
+    }
+
     /// What to read next from the file for a member that lacks entries whose texts are not in
     /// memory.
     pub(crate) fn next_fetch(&mut self) -> Option<Fetch> {

@@ -289,6 +289,11 @@ impl Store {
         }
     }
 
+    /// Bytes of the entries in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// What to read next for a member that lacks entries whose texts are not in memory.
     pub(super) fn next_fetch(&mut self) -> Option<Fetch> {
         while let Some(from) = self.wanted.get_mut().pop_first() {

@@ -284,11 +284,11 @@ impl Member {
         }
     }
 
-    /// What goes with a new file: the servers in its snapshot may have gone when it is opened again, so who joins
+    /// What goes with a new file of `len` bytes of records: the servers in its snapshot may have gone when it is opened again, so who joins
     /// keeps where it was told to ask.
-    pub(super) fn write_joins_at(&self, tail: &mut Vec<u8>) {
+    pub(super) fn write_joins_at(&self, len: u64, tail: &mut Vec<u8>) {
         if self.membership == Membership::Joining {
-            file::write_joins_at(&self.remotes, tail);
+            file::write_joins_at(&self.remotes, len, tail);
         }
     }
 

@@ -4,6 +4,7 @@
 mod clock;
 mod commands;
 mod complaints;
+mod copies;
 mod delays;
 mod failures;
 mod found;
@@ -390,6 +391,7 @@ impl Member {
             Event::Received { link, bytes } => self.received(link, &bytes),
             Event::Lost { link, error } => self.lost(link, error),
             Event::CopyWritten { mark, len } => self.copy_written(mark, len),
+            Event::CopyExtended => self.copy_extended(),
             Event::SnapshotRead { to, number, offset, result } => {
                 self.snapshot_read(to, number, offset, result);
             }
@@ -673,7 +675,7 @@ impl Member {
                     let text = format!("{}: cannot write log: {error}", self.name);
                     self.log_limited("disk", Level::Error, text);
                 }
-                self.snapshots.forget_copy(self.steps.is_finishing());
+                self.snapshots.copies.note_failure(self.steps.is_finishing());
                 if !failed.is_of_log {
                     // What was to follow a copy is not what is given up.
                     let again = self.steps.again(self.now_us);

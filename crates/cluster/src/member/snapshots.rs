@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
+use super::copies::Copies;
 use super::{Member, short};
 use crate::consensus::Mark;
 use crate::effect::{Effect, Level};
-use crate::entry::Entry;
-use crate::file;
+use crate::file::{self, Onto};
 use crate::ids::{LinkId, Position};
 use crate::wire::{Begin, Frame, Lane, Step};
 
@@ -84,7 +84,7 @@ impl Incoming {
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     /// Bytes of the data of the file's snapshot.
-    len: u64,
+    pub(super) len: u64,
     outgoing: BTreeMap<Uuid, Outgoing>,
     /// How many have been begun.
     sendings: u64,
@@ -97,10 +97,8 @@ pub(crate) struct Snapshots {
     lacking_us: Option<u64>,
     /// The snapshot that has come is about to take the file's place.
     is_installing: bool,
-    /// What a copy begins with that is about to take the file's place, and bytes of its data.
-    finishing: Option<(Mark, u64)>,
-    /// The last entry in the snapshot that a copy begins with which is being written.
-    copied_to: Option<u64>,
+    /// A copy of the file that is being written, or is about to take the file's place.
+    pub(super) copies: Copies,
 }
 
 impl Snapshots {
@@ -114,8 +112,7 @@ impl Snapshots {
             again_us: None,
             lacking_us: None,
             is_installing: false,
-            finishing: None,
-            copied_to: None,
+            copies: Copies::default(),
         }
     }
 
@@ -138,7 +135,7 @@ impl Snapshots {
     /// Whether another file is about to take the file's place: places in it mean nothing until that is
     /// known to have happened, or not.
     pub(super) fn is_replacing_file(&self) -> bool {
-        self.is_installing || self.finishing.is_some()
+        self.is_installing || self.copies.is_finishing()
     }
 
     /// Whether one that is announced must wait: of what takes the file's place nobody knows yet whether it
@@ -160,18 +157,6 @@ impl Snapshots {
     /// The member has what is committed, as far as it has heard.
     pub(super) fn lack_nothing(&mut self) {
         self.lacking_us = None;
-    }
-
-    /// Texts behind this entry must stay in memory: a copy of the file has to end with them, and
-    /// until it is in the file's place, nobody knows where they are.
-    pub(super) fn keeps_behind(&self) -> u64 {
-        let finishing = self.finishing.as_ref().map(|(mark, _)| mark.last.index);
-        self.copied_to.or(finishing).unwrap_or(u64::MAX)
-    }
-
-    /// Something could not be written; perhaps it was the end of a copy.
-    pub(super) fn forget_copy(&mut self, is_finishing: bool) {
-        self.finishing.take_if(|_| !is_finishing);
     }
 }
 
@@ -203,7 +188,7 @@ impl Member {
     }
 
     /// The file is about to be another one: what is still read of its snapshot for others begins anew.
-    fn cut_outgoing(&mut self) {
+    pub(super) fn cut_outgoing(&mut self) {
         let is_read = |out: &Outgoing| out.taken < out.len;
         let outgoing = self.snapshots.outgoing.iter();
         let cut: Vec<Uuid> = outgoing.filter(|(_, out)| is_read(out)).map(|(to, _)| *to).collect();
@@ -283,7 +268,7 @@ impl Member {
             return self.tell_what_is_written();
         }
         self.log(Level::Info, format!("receiving snapshot from server {}", short(from)));
-        self.snapshots.copied_to = None;
+        self.snapshots.copies.give_up();
         self.effects.push_back(Effect::ReceiveSnapshot {
             cluster: self.cluster,
             mark: begin.mark(),
@@ -443,8 +428,8 @@ impl Member {
     ) {
         let vote = vote.unwrap_or((self.node.term(), self.node.vote()));
         let mut tail = Vec::new();
-        file::write_step(None, Some(vote), &[], None, &mut tail);
-        self.write_joins_at(&mut tail);
+        file::write_step(Onto::Copy(0), Some(vote), &[], None, &mut tail);
+        self.write_joins_at(0, &mut tail);
         let effect = self.steps.install(number, last, tail);
         self.steps.wait(acknowledgements);
         self.snapshots.is_installing = true;
@@ -476,63 +461,5 @@ impl Member {
         let before = std::mem::replace(&mut self.servers, mark.servers);
         self.want_peers();
         self.servers_changed(&before, incoming.begin.last.index);
-    }
-
-    /// What has taken effect by now, for a copy of the file that begins with a snapshot of the
-    /// tables as they are. The texts behind it stay in memory until [`Event::CopyWritten`](crate::Event::CopyWritten), or
-    /// [`Member::copy_ended`].
-    pub fn begin_copy(&mut self) -> Mark {
-        let index = self.node.applied();
-        self.snapshots.copied_to = Some(index);
-        Mark {
-            last: self.node.position(index).expect("the log has what took effect last"),
-            eid: self.applied_eid,
-            servers: Arc::clone(&self.servers),
-            election_timer: self.election_timer,
-        }
-    }
-
-    /// The copy that was begun will not be written.
-    pub fn copy_ended(&mut self) {
-        self.snapshots.copied_to = None;
-    }
-
-    /// A copy of the file lacks nothing but what is to stand behind its snapshot. It has everything
-    /// that the log has, even what is still on its way to the old file.
-    pub(super) fn copy_written(&mut self, mark: Mark, len: u64) {
-        self.snapshots.copied_to = None;
-        if self.snapshots.incoming.is_some() {
-            // A snapshot of another member has taken the copy's place.
-            return;
-        }
-        assert!(self.snapshots.finishing.is_none(), "there is one copy at a time");
-        // One that says no more is written where the file takes nothing more, or cannot be read.
-        let is_of_use = mark.last.index >= self.node.mark().last.index;
-        // Nor is one whose file tells nothing of its removal any more.
-        if !is_of_use || self.is_gone() || self.removals.is_departing() {
-            return self.effects.push_back(Effect::DropCopy);
-        }
-        let behind = mark.last.index + 1..=self.node.last();
-        let entries: Vec<Entry> = behind.filter_map(|index| self.node.entry(index)).collect();
-        let commit = Some(self.node.commit()).filter(|commit| *commit > mark.last.index);
-        let mut tail = Vec::new();
-        let vote = (self.node.term(), self.node.vote());
-        let texts = file::write_step(None, Some(vote), &entries, commit, &mut tail);
-        self.write_joins_at(&mut tail);
-        let effect = self.steps.finish(tail, texts);
-        self.snapshots.finishing = Some((mark, len));
-        self.cut_outgoing();
-        self.gather();
-        self.effects.push_back(effect);
-    }
-
-    /// A copy is in the file's place.
-    pub(super) fn finished(&mut self) {
-        let (mark, len) = self.snapshots.finishing.take().expect("a copy was to be");
-        self.snapshots.len = len;
-        self.steps.has_on_disk(mark.last.index);
-        if mark.last.index > self.node.mark().last.index {
-            self.node.compacted(mark);
-        }
     }
 }

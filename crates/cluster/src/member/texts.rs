@@ -17,12 +17,18 @@ impl Texts {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, reading: None }
     }
+
+    /// Bytes that stay in memory.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
 }
 
 impl Member {
     /// Lets texts go, and asks for those that somebody lacks.
     pub(super) fn manage_texts(&mut self) {
-        self.node.release(self.snapshots.keeps_behind(), self.texts.bytes_max);
+        self.node.release(self.snapshots.copies.keeps_behind(), self.texts.bytes_max);
+        self.limit_copy();
         if self.texts.reading.is_none()
             && !self.snapshots.is_replacing_file()
             && let Some(fetch) = self.node.next_fetch()

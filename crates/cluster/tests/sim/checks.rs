@@ -30,6 +30,8 @@ pub struct Counts {
     /// Failed fdatasync(2)s.
     pub suspect: u64,
     pub compactions: u64,
+    /// Parts that were appended to copies of files before these took the files' place.
+    pub extensions: u64,
     /// Questions what is committed that were answered.
     pub reads: u64,
     /// Times that texts of entries were read back.
@@ -56,6 +58,7 @@ impl Counts {
         self.lost_snapshots += other.lost_snapshots;
         self.suspect += other.suspect;
         self.compactions += other.compactions;
+        self.extensions += other.extensions;
         self.texts_read += other.texts_read;
         self.reads += other.reads;
         self.crashes += other.crashes;

@@ -71,6 +71,8 @@ pub struct Server {
     pub(super) synced_at: u64,
     /// A copy of the file is being written, or about to take its place.
     is_copying: bool,
+    /// Records behind the snapshot of the copy.
+    extended: Vec<u8>,
     finish: u64,
     /// The step that puts a snapshot of another member in the file's place.
     installing: u64,
@@ -105,6 +107,7 @@ impl Server {
             wake_at: 0,
             synced_at: 0,
             is_copying: false,
+            extended: Vec::new(),
             finish: 0,
             installing: 0,
             has_left: false,
@@ -276,6 +279,7 @@ impl World {
                 server.receptions += 1;
                 self.write_beside(n);
             }
+            Effect::ExtendCopy { records } => self.extend_copy(n, &records),
             Effect::FinishCopy { step, tail } => self.finish_copy(n, step, &tail),
             Effect::SnapshotPiece { bytes } => {
                 let receiving = self.servers[n].receiving.as_mut().expect("it was announced");
@@ -288,6 +292,7 @@ impl World {
                 self.beside(n, Event::SnapshotLoaded { last, result });
             }
             Effect::InstallSnapshot { step, last, tail } => self.install(n, step, last, &tail),
+            Effect::FailCopy { why } => panic!("{n}: {why}"),
             Effect::DropSnapshot | Effect::DropCopy => {
                 let server = &mut self.servers[n];
                 (server.receiving, server.is_copying) = (None, false);
@@ -414,6 +419,18 @@ impl World {
         self.later(self.now_us + 1_000_000, n, Due::Rewrite);
     }
 
+    fn extend_copy(&mut self, n: usize, records: &[u8]) {
+        if self.fails(self.faults.disk) || self.is_full(n) {
+            let server = &mut self.servers[n];
+            (server.receiving, server.is_copying) = (None, false);
+            server.receptions += 1;
+            return server.member.as_mut().expect("it has just asked").copy_ended();
+        }
+        self.servers[n].extended.extend_from_slice(records);
+        self.checks.counts.extensions += 1;
+        self.beside(n, Event::CopyExtended);
+    }
+
     fn finish_copy(&mut self, n: usize, step: u64, tail: &[u8]) {
         let is_full = self.fails(self.faults.disk) || self.is_full(n);
         let server = &mut self.servers[n];
@@ -423,7 +440,8 @@ impl World {
         let Some(front) = front.filter(|_| !is_full) else {
             return self.refuse(n, step, "the copy is gone");
         };
-        let tail = if self.lie == Some(Lie::LosesTailOfCopy) { &[] } else { tail };
+        let tail = [&server.extended, tail].concat();
+        let tail = if self.lie == Some(Lie::LosesTailOfCopy) { &[][..] } else { &tail };
         server.disk.replace(front, tail, step);
         self.checks.counts.compactions += 1;
         self.settled(n);
@@ -567,8 +585,9 @@ impl World {
 
     fn copy(&mut self, n: usize, mark: Mark, front: Front) {
         let len = front.data.len() as u64;
-        (self.servers[n].receiving, self.servers[n].is_copying) = (Some(front), true);
-        let at = self.now_us + 1000 * (1 + self.rng.below(30));
-        self.later(at, n, Due::Event(Event::CopyWritten { mark, len }));
+        let server = &mut self.servers[n];
+        (server.receiving, server.is_copying) = (Some(front), true);
+        server.extended.clear();
+        self.beside(n, Event::CopyWritten { mark, len });
     }
 }

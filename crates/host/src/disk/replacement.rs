@@ -52,8 +52,12 @@ impl Replacement {
     /// What write(2) says; the file is of no use then.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.len += bytes.len() as u64;
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+        if self.buffer.len() + bytes.len() < BUFFER_BYTES {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.flush()?;
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
     }
 
     /// What has been handed to the system, to be read by somebody else.

@@ -187,6 +187,7 @@ impl Execution {
                 let source = Source { snapshot, comment, date_ms, history, member };
                 databases.compact(db, source, jobs, events);
             }
+            Effect::ExtendCopy { db, records } => databases.extend_copy(db, records, jobs, events),
             Effect::DiscardCopy { db } => {
                 forget_copies(db, events);
                 databases.discard_copy(db);

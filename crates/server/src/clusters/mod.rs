@@ -222,8 +222,10 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Copy {
     pub(crate) mark: Mark,
-    /// Where the data of its snapshot begins, once that is known.
-    pub(crate) data_offset: u64,
+    /// Where the data of its snapshot begins, once that is written.
+    pub(crate) data_offset: Option<u64>,
+    /// Bytes of the records behind its first one, so far.
+    pub(crate) log_len: u64,
     /// Who waits for it.
     pub(crate) command: Option<CommandId>,
 }

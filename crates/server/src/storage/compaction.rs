@@ -2,7 +2,8 @@
 //!
 //! 1. Snapshot taken; the helper writes it to a new file. Records appended meanwhile are kept, up to
 //!    [`TAIL_BYTES_MAX`]: beyond that the file stays as it is, and it is tried again later.
-//! 2. Written: those records are appended to the new file, which then takes the old one's place.
+//! 2. Written: while there are many, the helper appends them to the new file and brings them to the disk.
+//! 3. The rest is appended to the new file, which then takes the old one's place.
 
 use weir_data::Snapshot;
 use weir_history::Image;
@@ -19,10 +20,17 @@ const COMMENT: &str = "compacting database online";
 /// Most bytes of records that are kept while a compaction is under way.
 const TAIL_BYTES_MAX: usize = 256 << 20;
 
+/// More than this is appended by the helper, and not in the loop.
+const EXTEND_BYTES_MIN: usize = 2 << 20;
+
+/// A copy with as many bytes behind its snapshot as that has, or as this, is finished even if many more
+/// have come: it does not get shorter any more.
+const EXTENDED_BYTES_MIN: u64 = 64 << 20;
+
 /// A compaction from the snapshot to the rename.
 #[derive(Debug)]
 pub(super) struct Compaction {
-    /// Records appended to the old file since the snapshot.
+    /// Records appended to the old file since the snapshot, but for those that the helper has been given.
     tail: Vec<u8>,
     /// There were more of them than are kept.
     is_overrun: bool,
@@ -30,10 +38,10 @@ pub(super) struct Compaction {
     commands: Vec<CommandId>,
     /// When it began, monotonic.
     started_us: u64,
-    /// How many records the tail has.
+    /// How many records there are behind the snapshot.
     tail_records: u64,
-    /// Length of the copy without the tail, once it is written.
-    copy_len: u64,
+    /// Length of the snapshot, once it is written.
+    copy_len: Option<u64>,
     /// The copy is written, the rename has been asked for, and so many bytes have come since: they
     /// go to the new file.
     finishing: Option<u64>,
@@ -91,7 +99,7 @@ impl Standalone {
             commands: command.into_iter().collect(),
             started_us: shell.now_us(),
             tail_records: 0,
-            copy_len: 0,
+            copy_len: None,
             finishing: None,
         });
         let (comment, date_ms) = (COMMENT.to_owned(), shell.wall_ms());
@@ -115,8 +123,13 @@ impl Standalone {
                 self.note_compacted(shell);
                 shell.ask(Effect::DiscardCopy { db });
             }
-            Ok(copy_len) => {
-                compaction.copy_len = copy_len;
+            Ok(len) => {
+                let copy_len = *compaction.copy_len.get_or_insert(len);
+                let is_long = len - copy_len >= copy_len.max(EXTENDED_BYTES_MIN);
+                if !is_long && compaction.tail.len() > EXTEND_BYTES_MIN {
+                    let records = std::mem::take(&mut compaction.tail);
+                    return shell.ask(Effect::ExtendCopy { db, records });
+                }
                 // The tail is complete: whatever is appended after this effect, before its answer,
                 // goes to the new file.
                 compaction.finishing = Some(0);
@@ -142,7 +155,7 @@ impl Standalone {
         // Whatever is wrong with the old file, this one is on the disk.
         let was_suspect = self.rewrite_us.is_some();
         self.replaced(shell, size, compaction.tail_records);
-        self.snapshot_len = compaction.copy_len;
+        self.snapshot_len = compaction.copy_len.expect("it was written");
         self.grow(compaction.finishing.expect("its end has been asked for"));
         let (path, took_ms) = (self.path().to_owned(), shell.elapsed_ms(compaction.started_us));
         shell.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));

@@ -336,6 +336,13 @@ impl Loaded {
         self.keys = bytes;
     }
 
+    /// Of a member: bytes of entries that stay in memory once they have taken effect, instead of 2 MiB.
+    pub fn set_texts_bytes_max(&mut self, bytes: usize) {
+        if let Some(member) = &mut self.member {
+            member.opened.texts_bytes_max = bytes;
+        }
+    }
+
     /// What [`Loaded::set_key_file`] was told.
     pub fn key_file(&self) -> Option<&[u8]> {
         self.keys.as_deref()

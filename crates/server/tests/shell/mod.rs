@@ -115,6 +115,8 @@ pub(crate) struct Shell {
     /// Number of appends that asked for durability.
     pub(crate) syncs: usize,
     pub(crate) appends: usize,
+    /// How often a helper appended to a copy.
+    pub(crate) copies_extended: usize,
     received: BTreeMap<SessionId, Vec<u8>>,
     pub(crate) disconnected: Vec<SessionId>,
     /// How many admin commands have been run.
@@ -232,6 +234,7 @@ impl Shell {
             sync_error: None,
             syncs: 0,
             appends: 0,
+            copies_extended: 0,
             received: BTreeMap::new(),
             disconnected: Vec::new(),
             commands: 0,
@@ -668,6 +671,10 @@ impl Shell {
                     write_snapshot(&snapshot, &comment, date_ms, sink)
                 };
                 let result = self.write_copy(db, write, |_| history.map(|image| *image));
+                self.helper_has_done(Event::CompactionWritten { db, result });
+            }
+            Effect::ExtendCopy { db, records } => {
+                let result = self.extend_copy(db, &records);
                 self.helper_has_done(Event::CompactionWritten { db, result });
             }
             Effect::DiscardCopy { db } => self.discard_copy(db),

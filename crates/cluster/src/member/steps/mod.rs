@@ -8,7 +8,7 @@ use weir_data::Uuid;
 
 use crate::effect::Effect;
 use crate::entry::{Entry, Place};
-use crate::file::{self, Texts};
+use crate::file::{self, Onto, Texts};
 use crate::ids::Position;
 use crate::wire::Step;
 
@@ -47,8 +47,8 @@ enum What {
     },
     /// A snapshot of another member takes the file's place.
     Install { last: Position, tail: Arc<Vec<u8>> },
-    /// A copy that has all that comes before takes the file's place.
-    Finish { tail: Arc<Vec<u8>>, texts: Texts },
+    /// A copy that has all that comes before takes the file's place; it has `len` bytes of records already.
+    Finish { len: u64, tail: Arc<Vec<u8>>, texts: Texts },
 }
 
 /// What records are about.
@@ -255,7 +255,7 @@ impl Steps {
         }
         let mut bytes = Vec::new();
         let commit = self.commit.take().map(|(commit, _)| commit);
-        let texts = file::write_step(Some(self.synced()), vote, entries, commit, &mut bytes);
+        let texts = file::write_step(Onto::File(self.synced()), vote, entries, commit, &mut bytes);
         let bytes = Arc::new(bytes);
         let records = match entries {
             [] => Records::Term,
@@ -291,7 +291,7 @@ impl Steps {
 
     fn write_commit(&mut self, commit: u64, records: Records) -> Option<Effect> {
         let mut bytes = Vec::new();
-        file::write_step(Some(self.synced()), None, &[], Some(commit), &mut bytes);
+        file::write_step(Onto::File(self.synced()), None, &[], Some(commit), &mut bytes);
         self.append(Arc::new(bytes), records, Some(commit))
     }
 
@@ -323,7 +323,8 @@ impl Steps {
     fn synced(&self) -> u64 {
         let tail_len = |waiting: &Waiting| match &waiting.what {
             What::Append { .. } => None,
-            What::Install { tail, .. } | What::Finish { tail, .. } => Some(tail.len() as u64),
+            What::Install { tail, .. } => Some(tail.len() as u64),
+            What::Finish { len, tail, .. } => Some(len + tail.len() as u64),
         };
         let tails = self.waiting.iter().filter_map(tail_len);
         tails.fold(self.synced_len, u64::min)
@@ -378,9 +379,10 @@ impl Steps {
         self.replace(number, What::Install { last, tail: Arc::new(tail) })
     }
 
-    /// A copy of the file is whole with this tail, and takes its place.
-    pub(super) fn finish(&mut self, tail: Vec<u8>, texts: Texts) -> Effect {
-        self.replace(0, What::Finish { tail: Arc::new(tail), texts })
+    /// A copy of the file, which has `len` bytes of records already, is whole with this tail, and takes its
+    /// place. `texts` are all those in its records.
+    pub(super) fn finish(&mut self, len: u64, tail: Vec<u8>, texts: Texts) -> Effect {
+        self.replace(0, What::Finish { len, tail: Arc::new(tail), texts })
     }
 
     /// Another file takes this one's place, whatever could not be written to this one.
@@ -451,12 +453,17 @@ impl Steps {
     fn grow(&mut self, at: usize) -> Vec<(Position, Place)> {
         let what = &mut self.waiting[at].what;
         let is_synced = !matches!(what, What::Append { records: Records::Commit, .. });
-        let (start, bytes, texts) = match what {
-            What::Append { bytes, texts, .. } => (self.log_len, bytes, std::mem::take(texts)),
-            What::Install { tail, .. } => (0, tail, Texts::new()),
-            What::Finish { tail, texts } => (0, tail, std::mem::take(texts)),
+        // Texts are counted from where an append begins, and from where the records of another file do.
+        let (start, texts, end) = match what {
+            What::Append { bytes, texts, .. } => {
+                (self.log_len, std::mem::take(texts), self.log_len + bytes.len() as u64)
+            }
+            What::Install { tail, .. } => (0, Texts::new(), tail.len() as u64),
+            What::Finish { len, tail, texts } => {
+                (0, std::mem::take(texts), *len + tail.len() as u64)
+            }
         };
-        self.log_len = start + bytes.len() as u64;
+        self.log_len = end;
         if is_synced {
             // What came before it unsynced is on the disk with it.
             self.synced_len = self.log_len;
@@ -551,7 +558,7 @@ impl Steps {
         let mut effects = vec![];
         if has_term && !self.is_kept {
             let mut bytes = Vec::new();
-            file::write_step(Some(self.synced()), Some(vote), &[], None, &mut bytes);
+            file::write_step(Onto::File(self.synced()), Some(vote), &[], None, &mut bytes);
             effects.extend(self.push(bytes, Records::Term));
             self.wait(kept);
         }

@@ -227,7 +227,7 @@ fn a_copy_answers_all_that_came_before_it() {
     write(&mut steps, 1);
     steps.wait(vec![acknowledgement(1)]);
     steps.failed(1, NOW);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     let persisted = steps.persisted(step, 10).expect("waited for");
     assert!(persisted.has_finished);
     assert_eq!((kinds(&persisted), persisted.number), (vec![1], 1));
@@ -239,7 +239,7 @@ fn a_copy_answers_all_that_came_before_it() {
 fn a_copy_that_fails_lets_go_what_waited_behind_it_alone() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     assert!(matches!(steps.write(2, None, &[], None, NOW), Written::Behind));
     steps.wait(vec![acknowledgement(2)]);
     steps.persisted(1, 10);
@@ -252,7 +252,7 @@ fn a_copy_that_fails_lets_go_what_waited_behind_it_alone() {
 fn a_copy_that_fails_leaves_what_waited_to_the_step_before() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     steps.write(2, None, &[], None, NOW);
     steps.wait(vec![acknowledgement(2)]);
     assert!(steps.failed(step, NOW).released.is_none());
@@ -266,12 +266,12 @@ fn a_copy_that_fails_says_nothing_of_the_log() {
     let mut steps = Steps::default();
     write(&mut steps, 1);
     steps.persisted(1, 10);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     let failed = steps.failed(step, NOW);
     assert!(!failed.is_news && !failed.is_of_log);
     assert!(!steps.is_failing() && !steps.is_failing_for(0, NOW + 1));
     // What was to follow the copy follows what was before it, at once.
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     assert_eq!(place(write(&mut steps, 2)), (step + 1, step));
     steps.failed(step, NOW);
     let again = steps.again(NOW);
@@ -280,7 +280,7 @@ fn a_copy_that_fails_says_nothing_of_the_log() {
     assert!(!steps.is_failing() && !steps.is_failing_for(0, NOW + 1));
     // Unless the log has failed before.
     steps.failed(5, NOW);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![], vec![]) else { panic!("a copy") };
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![], vec![]) else { panic!("a copy") };
     steps.failed(step, NOW);
     assert!(steps.is_failing_for(0, NOW + 1));
 }
@@ -322,13 +322,13 @@ fn a_step_says_what_was_on_the_disk_before() {
 #[test]
 fn what_a_step_says_holds_for_each_file_that_may_get_it() {
     let mut steps = Steps::new(1000, 0);
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 70], vec![]) else {
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![b' '; 70], vec![]) else {
         panic!("a copy")
     };
     assert_eq!(says(&mut steps, 1), "synced 70");
     steps.persisted(step, 10);
     assert_eq!(says(&mut steps, 2), "synced 70");
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 7000], vec![]) else {
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![b' '; 7000], vec![]) else {
         panic!("a copy")
     };
     assert_eq!(says(&mut steps, 3), "synced 70");
@@ -340,7 +340,7 @@ fn what_a_step_says_holds_for_each_file_that_may_get_it() {
 #[test]
 fn the_records_of_a_copy_say_where_they_are() {
     let mut tail = vec![];
-    file::write_step(None, Some((1, None)), &[entry(1)], Some(1), &mut tail);
+    file::write_step(Onto::Copy(0), Some((1, None)), &[entry(1)], Some(1), &mut tail);
     let text = String::from_utf8_lossy(&tail);
     let last = text.rfind("OVSDB CLUSTER").expect("a record");
     assert!(text.contains("\"comment\":\"synced 0\",\"term\":1"), "{text}");

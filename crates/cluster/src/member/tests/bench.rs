@@ -80,6 +80,10 @@ pub(super) struct Bench {
     pub(super) is_loading_slow: bool,
     /// The records behind the snapshot or the copy that took the file's place last.
     pub(super) tail_last: String,
+    /// What was to be appended to copies before that; nobody says when it is.
+    pub(super) parts: Vec<String>,
+    /// Why copies were given up.
+    pub(super) failed_copies: Vec<String>,
     /// A snapshot is there that may take the file's place: an attempt takes it, whatever comes of that.
     has_copy: bool,
     pub(super) committed: Vec<Entry>,
@@ -123,6 +127,8 @@ impl Bench {
             is_beside_slow: false,
             is_loading_slow: false,
             tail_last: String::new(),
+            parts: vec![],
+            failed_copies: vec![],
             has_copy: false,
             committed: vec![],
             logs: vec![],
@@ -300,6 +306,10 @@ impl Bench {
                 let has_copy = std::mem::take(&mut self.has_copy);
                 self.step(step, self.is_disk_bad || !has_copy);
             }
+            Effect::ExtendCopy { records } => {
+                self.parts.push(String::from_utf8_lossy(&records).into_owned());
+            }
+            Effect::FailCopy { why } => self.failed_copies.push(why),
             Effect::FinishCopy { step, tail } => {
                 self.tail_last = String::from_utf8_lossy(&tail).into_owned();
                 self.step(step, self.is_disk_bad);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod connections;
+mod copies;
 mod departures;
 mod entries;
 mod files;

@@ -83,6 +83,14 @@ impl Place {
     }
 }
 
+impl Copy {
+    /// With more records, on the disk.
+    pub(super) fn extended(mut self, records: &[u8]) -> Result<Self, String> {
+        let written = self.replacement.write(records).and_then(|()| self.replacement.sync());
+        written.map(|()| self).map_err(|error| strerror(&error))
+    }
+}
+
 /// Reads a whole file, `target`, that messages call `name`, and what may be its side file. What is
 /// not goes if the file can be opened.
 pub(super) fn load(

@@ -23,6 +23,9 @@ use crate::driver::files::steps::Steps;
 use crate::driver::lane::Lane;
 use crate::vlog::{Level, Vlog};
 
+/// Why a copy is neither extended nor put in place.
+const LOST: &str = "the copy was lost";
+
 /// Open files by database.
 #[derive(Default)]
 pub(crate) struct Databases {
@@ -426,7 +429,27 @@ impl Databases {
         }
     }
 
-    /// A helper has written the copy.
+    /// Has a helper append records to a compacted copy.
+    pub(crate) fn extend_copy(
+        &mut self,
+        db: DbId,
+        records: Vec<u8>,
+        jobs: &Jobs,
+        events: &mut Vec<Event>,
+    ) {
+        let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
+        let Some(copy) = entry.copy.take() else {
+            let result = Err(LOST.to_owned());
+            return events.push(Event::CompactionWritten { db, result });
+        };
+        entry.compacting = true;
+        let number = entry.given_up;
+        let failed = move |error| Done::Compacted(db, number, Err(error));
+        let work = move || Done::Compacted(db, number, copy.extended(&records));
+        jobs.spawn_nice("compact", work, failed);
+    }
+
+    /// A helper has written the copy, or more of it.
     pub(crate) fn compacted(
         &mut self,
         db: DbId,
@@ -512,8 +535,7 @@ impl Databases {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
         // One that follows what could not be written stays for another time.
         let checked = step.map_or(Ok(()), |step| entry.steps.check(step));
-        let gone = || "the copy was lost".to_owned();
-        let copy = checked.and_then(|()| entry.copy.take().ok_or_else(gone));
+        let copy = checked.and_then(|()| entry.copy.take().ok_or_else(|| LOST.to_owned()));
         let copy = match copy {
             Ok(copy) => copy,
             Err(error) => {
@@ -637,8 +659,8 @@ impl Entry {
     }
 
     /// A helper has written a copy; answers with its length.
-    fn take_copy(&mut self, copy: Copy, log: &Vlog) -> u64 {
-        log_problem(&self.name, "written", copy.problem.as_deref(), log);
+    fn take_copy(&mut self, mut copy: Copy, log: &Vlog) -> u64 {
+        log_problem(&self.name, "written", copy.problem.take().as_deref(), log);
         self.copy.insert(copy).replacement.len()
     }
 }

@@ -72,6 +72,10 @@ impl Stand {
     }
 }
 
+fn extend(records: &str) -> Effect {
+    Effect::ExtendCopy { db: DB, records: records.as_bytes().to_vec() }
+}
+
 fn finish(tail: &str, step: u64) -> Effect {
     let step = Some(Step { number: step, behind: None });
     Effect::FinishCompaction { db: DB, tail: tail.as_bytes().to_vec(), sync: false, step }
@@ -276,6 +280,45 @@ fn a_step_of_its_own_that_follows_nothing_puts_no_copy_in_place() {
     stand.execute([Effect::FinishCompaction { db: DB, tail: vec![], sync: true, step }]);
     let event = stand.next();
     assert!(matches!(event, Event::CompactionFinished { result: Err(_), .. }), "{event:?}");
+}
+
+#[test]
+fn a_copy_is_extended_while_steps_go_to_the_file_that_is_there() {
+    let (mut stand, schema) = Stand::with_database("extended");
+    stand.copy(&schema);
+    stand.execute([extend("a\n"), persist(1, 0, "a\n", true)]);
+    let mut len = 0;
+    let events = stand.until(|events| events.len() >= 2);
+    for event in events {
+        match event {
+            Event::CompactionWritten { result, .. } => len = result.unwrap(),
+            Event::Persisted { step: 1, result: Ok(_), .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(len, std::fs::metadata(stand.path("conf.db.tmp")).unwrap().len());
+    stand.execute([finish("b\n", 2)]);
+    assert!(
+        matches!(stand.next(), Event::CompactionFinished { result: Ok(end), .. } if end == len + 2)
+    );
+    assert!(stand.records().ends_with("\na\nb\n"), "{}", stand.records());
+    // There is none any more.
+    stand.execute([extend("c\n")]);
+    assert!(matches!(stand.next(), Event::CompactionWritten { result: Err(_), .. }));
+}
+
+#[test]
+fn a_copy_that_is_given_up_while_it_is_extended_takes_no_place() {
+    let (mut stand, schema) = Stand::with_database("extended-in-vain");
+    stand.copy(&schema);
+    stand.execute([extend("a\n"), Effect::DiscardCopy { db: DB }]);
+    while let Some(done) = stand.execution.jobs.wait() {
+        stand.execution.take_done(done);
+    }
+    assert!(stand.round().is_empty());
+    assert!(!stand.path("conf.db.tmp").exists());
+    stand.execute([finish("", 1)]);
+    assert!(matches!(stand.next(), Event::CompactionFinished { result: Err(_), .. }));
 }
 
 #[test]

@@ -237,7 +237,12 @@ impl Server {
             }
             Wanted::DropSnapshot => self.drop_snapshot(db),
             Wanted::FinishCopy { step, tail } => self.replace_member_file(db, step, &tail, false),
+            Wanted::ExtendCopy { records } => self.extend_member_copy(db, records),
             Wanted::DropCopy => self.drop_snapshot(db),
+            Wanted::FailCopy { why } => {
+                self.fail_copy(db, &why);
+                self.shell.ask(Effect::DiscardCopy { db });
+            }
             Wanted::Crash { why } => self.shell.ask(Effect::Crash { why }),
             Wanted::RewriteFile => self.clusters.part_mut(db).growth.note_unread(),
             Wanted::Left => self.clusters.part_mut(db).end = Some(End::Left),

@@ -87,8 +87,10 @@ impl Server {
         tail: &Bytes,
         is_snapshot: bool,
     ) {
-        let log_len = tail.len() as u64;
-        self.clusters.part_mut(db).finishing = Some(Finishing { step, log_len, is_snapshot });
+        let part = self.clusters.part_mut(db);
+        let extended = part.copy.as_ref().filter(|_| !is_snapshot).map_or(0, |copy| copy.log_len);
+        let log_len = extended + tail.len() as u64;
+        part.finishing = Some(Finishing { step, log_len, is_snapshot });
         // It has all that comes before, even what could not be written.
         let (tail, step) = (tail.to_vec(), Step { number: step, behind: None });
         self.shell.ask(Effect::FinishCompaction { db, tail, sync: true, step: Some(step) });
@@ -123,7 +125,7 @@ impl Server {
             "compacting database online"
         };
         part.growth.begin_copy();
-        part.copy = Some(Copy { mark, data_offset: 0, command });
+        part.copy = Some(Copy { mark, data_offset: None, log_len: 0, command });
         let tables = self.databases.get(db).expect("it is settled").tables();
         let snapshot = tables.snapshot();
         let (comment, date_ms) = (comment.to_owned(), self.shell.wall_ms());
@@ -132,17 +134,25 @@ impl Server {
         true
     }
 
-    /// The copy is written but for what stands behind its snapshot, or could not be.
+    /// Part of what stands behind the snapshot of a copy is appended before it takes the file's place.
+    pub(super) fn extend_member_copy(&mut self, db: DbId, records: Vec<u8>) {
+        let copy = self.clusters.part_mut(db).copy.as_mut().expect("it is being written");
+        copy.log_len += records.len() as u64;
+        self.shell.ask(Effect::ExtendCopy { db, records });
+    }
+
+    /// The snapshot of a copy is written, or a part of what stands behind that, or could not be.
     pub(in crate::server) fn member_copy_written(&mut self, db: DbId, result: Result<u64, String>) {
         let part = self.clusters.part_mut(db);
         // A snapshot of another member may have taken its place.
         let Some(copy) = &mut part.copy else { return };
         match result {
+            Ok(_) if copy.data_offset.is_some() => self.member_event(db, Happened::CopyExtended),
             Ok(size) => {
                 let mark = copy.mark.clone();
                 let header = member_header(&part.member, part.member.cluster(), &mark);
                 let (data_offset, len) = snapshot_header(&header).data_in(size);
-                copy.data_offset = data_offset;
+                copy.data_offset = Some(data_offset);
                 self.member_event(db, Happened::CopyWritten { mark, len });
             }
             Err(error) => {
@@ -153,7 +163,7 @@ impl Server {
     }
 
     /// A copy could not be written, or could not take the file's place.
-    fn fail_copy(&mut self, db: DbId, error: &str) {
+    pub(super) fn fail_copy(&mut self, db: DbId, error: &str) {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
         part.growth.fail_copy(now_us);
@@ -233,7 +243,7 @@ impl Server {
             self.snapshot_installed(db, receiving);
         } else {
             let copy = part.copy.take().expect("what took the place was written");
-            part.snapshot_offset = copy.data_offset;
+            part.snapshot_offset = copy.data_offset.expect("it was written");
             self.end_copy_command(copy.command, Ok(String::new()));
         }
     }
