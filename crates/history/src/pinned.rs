@@ -31,6 +31,11 @@ impl Pinned {
         (self.bytes, self.from) = (0, here);
     }
 
+    /// Whether anybody reads the log who may be behind.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.pin.is_some()
+    }
+
     /// From where on all is here or in the log's chunks.
     pub(crate) fn from(&self) -> Place {
         self.from

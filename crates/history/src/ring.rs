@@ -14,7 +14,7 @@ use crate::encode::TooLong;
 use crate::entry::{COST_OF_ENTRY, HEADER_LEN, Header};
 use crate::history::BUDGET_BYTES_MAX;
 use crate::ids::Place;
-use crate::pinned::Pinned;
+use crate::pinned::{PINNED_BYTES_MAX, Pinned};
 use crate::renumbering::{Renumbering, renumber};
 
 /// Length at which a chunk is full: what a reader copies at most.
@@ -112,12 +112,14 @@ impl Ring {
         self.slots.clear();
         self.ids.clear();
         (self.cost, self.atoms) = (0, 0);
-        self.drop_chunks();
+        self.chunks.clear();
+        self.open_start += self.open.len() as u64;
+        self.open.clear();
     }
 
     /// Appends an entry, whose items `write` appends and counts the atoms of. Without a record, an
     /// entry without items is left out. What costs more than the budget is gone at once, and all
-    /// before it with it.
+    /// before it with it, but for readers that have pinned what is before.
     pub(crate) fn push(
         &mut self,
         mark: Mark,
@@ -134,7 +136,7 @@ impl Ring {
         if len == 0 && body_len.is_none() {
             return self.open.truncate(start);
         }
-        // Within the budget, which has 32 bits.
+        // Within the budget, or what is pinned: both have 32 bits.
         let cost = (len.max(body_len.unwrap_or(0)) + COST_OF_ENTRY) as u32;
         let (place, id) = (mark.place.0, mark.id.to_u128());
         let header = Header { len: len as u32, cost, place, id };
@@ -148,14 +150,16 @@ impl Ring {
     }
 
     /// Room for a header, and the items; answers their length and atoms, unless they or the record
-    /// cost more than the budget.
+    /// cost more than the budget, and than what is kept for readers that are behind, if there are any.
     #[inline]
     fn write(
         &mut self,
         body_len: Option<u64>,
         write: impl FnOnce(&mut Vec<u8>, usize) -> Result<usize, TooLong>,
     ) -> Option<(u64, usize)> {
-        let len_max = self.budget.checked_sub(COST_OF_ENTRY)?;
+        let cost_max =
+            self.budget.max(if self.pinned.has_readers() { PINNED_BYTES_MAX as u64 } else { 0 });
+        let len_max = cost_max.checked_sub(COST_OF_ENTRY)?;
         if body_len.is_some_and(|len| len > len_max) {
             return None;
         }
@@ -218,12 +222,10 @@ impl Ring {
 
     /// Drops the chunks of which no entry is left.
     fn drop_chunks(&mut self) {
-        let Some(first) = self.slots.front().map(|slot| slot.at) else {
-            self.chunks.clear();
-            self.pinned.begin(self.low_water.place);
-            self.open_start += self.open.len() as u64;
-            return self.open.clear();
-        };
+        if self.slots.is_empty() {
+            self.seal();
+        }
+        let first = self.slots.front().map_or(self.open_start, |slot| slot.at);
         let is_gone = |chunk: &Chunk| chunk.start + chunk.bytes.len() as u64 <= first;
         while self.chunks.front().is_some_and(is_gone) {
             let chunk = self.chunks.pop_front().expect("it is there");
@@ -412,17 +414,32 @@ impl<'a> Iterator for Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pinned::PINNED_BYTES_MAX;
+
+    fn mark(place: u64) -> Mark {
+        Mark { place: Place(place), id: Uuid::from_u128(u128::from(place)) }
+    }
+
+    /// Pushes an entry with so many bytes of items.
+    fn push(ring: &mut Ring, place: u64, len: usize) {
+        ring.push(mark(place), Some(0), |out, len_max| {
+            if len > len_max {
+                return Err(TooLong);
+            }
+            out.resize(out.len() + len, 7);
+            Ok(1)
+        });
+    }
+
+    fn places(ring: &Ring, place: u64) -> Vec<u64> {
+        let parts = ring.since_pinned(Place(place));
+        parts.iter().flat_map(Part::entries).map(|entry| entry.header.place).collect()
+    }
 
     /// Pushes entries with items of these lengths, which cost what they cost.
     fn ring(lens: impl IntoIterator<Item = usize>) -> Ring {
-        let mark = |place| Mark { place: Place(place), id: Uuid::from_u128(u128::from(place)) };
         let mut ring = Ring::new(16 << 20, mark(0));
         for (place, len) in (1..).zip(lens) {
-            ring.push(mark(place), Some(0), |out, _| {
-                out.resize(out.len() + len, 7);
-                Ok(1)
-            });
+            push(&mut ring, place, len);
         }
         ring
     }
@@ -458,11 +475,6 @@ mod tests {
 
     #[test]
     fn what_is_pinned_is_read_though_the_low_water_mark_is_behind_it() {
-        let places = |ring: &Ring, place| {
-            let parts = ring.since_pinned(Place(place));
-            let entries = parts.iter().flat_map(Part::entries);
-            entries.map(|entry| entry.header.place).collect::<Vec<_>>()
-        };
         let mut ring = ring((0..400).map(|_| 1000));
         ring.pin(Some(Place(150)));
         ring.set_budget(100 << 10);
@@ -484,15 +496,35 @@ mod tests {
     fn no_more_is_pinned_than_there_is_room_for() {
         let mut ring = ring((0..10).map(|_| 1000));
         ring.pin(Some(Place(3)));
-        let mark = |place| Mark { place: Place(place), id: Uuid::from_u128(u128::from(place)) };
         for place in 11..200 {
-            ring.push(mark(place), Some(0), |out, _| {
-                out.resize(out.len() + (1 << 20), 7);
-                Ok(1)
-            });
+            push(&mut ring, place, 1 << 20);
         }
         assert!(ring.bytes() < PINNED_BYTES_MAX + (18 << 20), "{}", ring.bytes());
         assert!(!ring.reaches(Place(3)) && ring.reaches(Place(100)));
+    }
+
+    #[test]
+    fn an_entry_longer_than_the_budget_is_there_for_those_who_have_pinned_what_is_before() {
+        let mut ring = ring((0..10).map(|_| 1000));
+        ring.pin(Some(Place(7)));
+        push(&mut ring, 11, 20 << 20);
+        assert_eq!((ring.len(), ring.low_water().place), (0, Place(11)));
+        assert_eq!((places(&ring, 7), places(&ring, 10)), (vec![8, 9, 10, 11], vec![11]));
+        push(&mut ring, 12, 1000);
+        assert_eq!((places(&ring, 9), places(&ring, 11)), (vec![10, 11, 12], vec![12]));
+        ring.pin(Some(Place(12)));
+        assert!(
+            ring.bytes() < 2 * CHUNK_BYTES && ring.reaches(Place(11)) && !ring.reaches(Place(10))
+        );
+        // Nor is one that is longer than all that is pinned.
+        push(&mut ring, 13, PINNED_BYTES_MAX);
+        assert!(
+            !ring.reaches(Place(12)) && ring.reaches(Place(13)) && ring.bytes() < 2 * CHUNK_BYTES
+        );
+        // Nobody is behind.
+        ring.pin(None);
+        push(&mut ring, 14, 20 << 20);
+        assert!(!ring.reaches(Place(13)) && ring.bytes() < 2 * CHUNK_BYTES, "{}", ring.bytes());
     }
 
     #[test]

@@ -141,3 +141,22 @@ fn who_is_further_behind_than_the_log_reaches_is_told_all_the_same() {
     write(&mut shell, 100);
     assert_eq!(step(&mut shell, &[client]).0, [1], "it is not disconnected");
 }
+
+/// The log of a database whose file is short has 1 MiB.
+#[test]
+fn a_transaction_longer_than_the_log_of_changes_is_told_all_the_same() {
+    let mut shell = start();
+    let clients = [watcher(&mut shell, 0..1), watcher(&mut shell, 0..1)];
+    shell.event(Event::Blocked { session: clients[1] });
+    for bytes in [100, 3 << 20, 100, 5 << 20] {
+        write(&mut shell, bytes);
+        assert_eq!(step(&mut shell, &clients).0, [1, 0]);
+    }
+    shell.event(Event::Drained { session: clients[1] });
+    let mut told = 0;
+    while told < 4 {
+        told += step(&mut shell, &clients).0[1];
+    }
+    write(&mut shell, 100);
+    assert_eq!(step(&mut shell, &clients).0, [1, 1], "they are not disconnected");
+}
