@@ -20,8 +20,8 @@ const BEHIND_BYTES_MAX: usize = 256 << 20;
 /// Bytes of entries that a helper appends at once, but for one that is longer.
 const PART_BYTES: usize = 4 << 20;
 
-/// A copy with as many bytes behind its snapshot as that has, or as this, is finished even if much more
-/// has come: it does not get shorter any more.
+/// A copy with as many bytes behind its snapshot as that has, and as this, is finished even if much more
+/// has come: the file would not get shorter.
 const PARTS_BYTES_MIN: u64 = 64 << 20;
 
 /// At most one copy of the file.
@@ -51,6 +51,8 @@ pub(super) struct Copying {
     begins: Option<Begins>,
     /// The last entry that the copy has, or that is being appended.
     upto: u64,
+    /// Bytes of the entries that were appended last.
+    last_part: usize,
     /// Bytes of records behind the snapshot, and where texts are in them.
     len: u64,
     texts: Texts,
@@ -93,8 +95,14 @@ impl Member {
     pub fn begin_copy(&mut self) -> Mark {
         assert!(!self.snapshots.copies.is_finishing(), "there is one copy at a time");
         let index = self.node.applied();
-        let copying =
-            Copying { first: index, begins: None, upto: index, len: 0, texts: Texts::new() };
+        let copying = Copying {
+            first: index,
+            begins: None,
+            upto: index,
+            last_part: usize::MAX,
+            len: 0,
+            texts: Texts::new(),
+        };
         self.snapshots.copies = Copies::Writing(copying);
         Mark {
             last: self.node.position(index).expect("the log has what took effect last"),
@@ -146,22 +154,27 @@ impl Member {
         if !is_of_use || self.is_gone() || self.removals.is_departing() {
             return self.effects.push_back(Effect::DropCopy);
         }
-        let is_long = copying.len >= begins.len.max(PARTS_BYTES_MIN);
-        let part = if is_long { Vec::new() } else { self.part_behind(copying.upto) };
-        if part.is_empty() {
+        let (part, bytes) = self.part_behind(copying.upto);
+        let gets_on = match bytes >= PART_BYTES {
+            true => copying.len < begins.len.max(PARTS_BYTES_MIN),
+            // The whole rest: where it does not get less, it never ends.
+            false => bytes <= copying.last_part / 2,
+        };
+        if bytes <= self.texts.bytes_max() || !gets_on {
             return self.finish_copy(copying);
         }
         let mut records = Vec::new();
         let texts = file::write_step(Onto::Copy(copying.len), None, &part, None, &mut records);
         copying.take(texts, records.len());
+        copying.last_part = bytes;
         copying.upto = part.last().expect("it is not empty").at.index;
         self.snapshots.copies = Copies::Writing(copying);
         self.effects.push_back(Effect::ExtendCopy { records });
     }
 
-    /// What a helper is to append behind this entry: of those that have taken effect, for no leader
-    /// takes these back. Nothing if it is so little that it can go with the rest.
-    fn part_behind(&self, upto: u64) -> Vec<Entry> {
+    /// What a helper can append behind this entry, and bytes of it: of those that have taken effect, for
+    /// no leader takes these back.
+    fn part_behind(&self, upto: u64) -> (Vec<Entry>, usize) {
         let (mut part, mut bytes) = (Vec::new(), 0);
         for index in upto + 1..=self.node.applied() {
             let entry = self.node.entry(index).expect("what a copy lacks stays in memory");
@@ -171,7 +184,7 @@ impl Member {
                 break;
             }
         }
-        if bytes > self.texts.bytes_max() { part } else { Vec::new() }
+        (part, bytes)
     }
 
     /// The copy gets everything that the log has, even what is still on its way to the old file.

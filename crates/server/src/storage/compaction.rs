@@ -23,10 +23,6 @@ const TAIL_BYTES_MAX: usize = 256 << 20;
 /// More than this is appended by the helper, and not in the loop.
 const EXTEND_BYTES_MIN: usize = 2 << 20;
 
-/// A copy with as many bytes behind its snapshot as that has, or as this, is finished even if many more
-/// have come: it does not get shorter any more.
-const EXTENDED_BYTES_MIN: u64 = 64 << 20;
-
 /// A compaction from the snapshot to the rename.
 #[derive(Debug)]
 pub(super) struct Compaction {
@@ -38,6 +34,8 @@ pub(super) struct Compaction {
     commands: Vec<CommandId>,
     /// When it began, monotonic.
     started_us: u64,
+    /// How many bytes the helper was given last: where as much has come meanwhile, it never ends.
+    last_part: usize,
     /// How many records there are behind the snapshot.
     tail_records: u64,
     /// Length of the snapshot, once it is written.
@@ -98,6 +96,7 @@ impl Standalone {
             is_overrun: false,
             commands: command.into_iter().collect(),
             started_us: shell.now_us(),
+            last_part: usize::MAX,
             tail_records: 0,
             copy_len: None,
             finishing: None,
@@ -124,9 +123,10 @@ impl Standalone {
                 shell.ask(Effect::DiscardCopy { db });
             }
             Ok(len) => {
-                let copy_len = *compaction.copy_len.get_or_insert(len);
-                let is_long = len - copy_len >= copy_len.max(EXTENDED_BYTES_MIN);
-                if !is_long && compaction.tail.len() > EXTEND_BYTES_MIN {
+                compaction.copy_len.get_or_insert(len);
+                let part = compaction.tail.len();
+                if part > EXTEND_BYTES_MIN && part <= compaction.last_part / 2 {
+                    compaction.last_part = part;
                     let records = std::mem::take(&mut compaction.tail);
                     return shell.ask(Effect::ExtendCopy { db, records });
                 }
