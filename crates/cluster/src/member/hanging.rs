@@ -15,26 +15,29 @@ const BYTES_PER_US: u64 = 16;
 pub(crate) struct Hanging {
     /// The step that is to be answered next.
     step: Option<u64>,
+    /// How many bytes were on their way when that began: one fdatasync(2) may be for all of them.
+    bytes: u64,
     for_us: u64,
     /// The log has been told.
     is_told: bool,
 }
 
 impl Hanging {
-    /// A tick of this length has passed, and this step is to be answered next.
-    fn tick(&mut self, step: Option<u64>, tick_us: u64) {
+    /// A tick of this length has passed, this step is to be answered next, and so many bytes are on their way.
+    fn tick(&mut self, owed: Option<(u64, u64)>, tick_us: u64) {
+        let step = owed.map(|(step, _)| step);
         if std::mem::replace(&mut self.step, step) == step && step.is_some() {
             self.for_us += tick_us;
         } else {
-            self.for_us = 0;
+            (self.bytes, self.for_us) = (owed.map_or(0, |(_, bytes)| bytes), 0);
         }
     }
 }
 
 impl Member {
     pub(super) fn look_for_hanging(&mut self) {
-        let step = self.steps.unanswered().map(|(step, _)| step);
-        self.hanging.tick(step, tick_us(self.election_timer));
+        let owed = self.steps.unanswered();
+        self.hanging.tick(owed, tick_us(self.election_timer));
         let is_hanging = self.is_hanging_for_long();
         if is_hanging && !self.hanging.is_told {
             let (name, ms) = (&self.name, self.hanging.for_us / 1000);
@@ -58,10 +61,10 @@ impl Member {
     /// Whether the disk has not answered for as long as the election timer is, and for as long as what it was given
     /// takes, while the others have gone on.
     pub(crate) fn is_hanging_for_long(&self) -> bool {
-        let Some((step, bytes)) = self.steps.unanswered() else { return false };
+        let Some((step, _)) = self.steps.unanswered() else { return false };
+        let Hanging { step: owed, bytes, for_us, .. } = self.hanging;
         let patience_us = self.election_timer * 1000 + bytes / BYTES_PER_US;
-        let is_it = self.hanging.step == Some(step);
-        is_it && self.hanging.for_us > patience_us && self.lacks_committed()
+        owed == Some(step) && for_us > patience_us && self.lacks_committed()
     }
 }
 
@@ -72,8 +75,8 @@ mod tests {
     #[test]
     fn time_is_counted_while_the_same_answer_is_waited_for() {
         let mut hanging = Hanging::default();
-        let mut tick = |step| {
-            hanging.tick(step, 10);
+        let mut tick = |step: Option<u64>| {
+            hanging.tick(step.map(|step| (step, 0)), 10);
             hanging.for_us
         };
         assert_eq!([None, None, Some(1), Some(1), Some(1)].map(&mut tick), [0, 0, 0, 10, 20]);

@@ -346,10 +346,11 @@ impl Steps {
         self.waiting.iter().any(|waiting| !waiting.has_failed)
     }
 
-    /// The step that the file is to answer next, and how many bytes are in it.
+    /// The step that the file is to answer next, and how many bytes are in it and behind it.
     pub(super) fn unanswered(&self) -> Option<(u64, u64)> {
         let asked = self.waiting.iter().find(|waiting| !waiting.has_failed)?;
-        Some((asked.step, asked.what.bytes()))
+        let of_file = if asked.what.is_file() { asked.what.bytes() } else { 0 };
+        Some((asked.step, of_file + self.given - asked.from))
     }
 
     /// Whether a copy is about to take the file's place.

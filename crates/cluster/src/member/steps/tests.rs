@@ -363,3 +363,23 @@ fn entries_had_better_come_later_while_much_is_on_its_way() {
     steps.persisted(1, 10);
     assert!(!steps.is_behind());
 }
+
+/// The host makes one fdatasync(2) for all that was written during the one before.
+#[test]
+fn the_disk_owes_an_answer_for_all_that_is_on_its_way() {
+    let mut steps = Steps::default();
+    assert_eq!(steps.unanswered(), None);
+    for number in 1..=3 {
+        write(&mut steps, number);
+    }
+    let (all, first) = (steps.given, steps.waiting[0].what.bytes());
+    assert_eq!(steps.unanswered(), Some((1, all)));
+    steps.persisted(1, 10);
+    assert_eq!(steps.unanswered(), Some((2, all - first)));
+    steps.failed(2, NOW);
+    assert_eq!(steps.unanswered(), None, "it has answered that it refuses them");
+    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 70], vec![]) else {
+        panic!("a copy")
+    };
+    assert_eq!(steps.unanswered(), Some((step, 70)));
+}
