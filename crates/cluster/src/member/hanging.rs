@@ -9,8 +9,9 @@ use crate::effect::Level;
 /// A disk writes so many bytes in a microsecond, at least.
 const BYTES_PER_US: u64 = 16;
 
-/// For how long the file has owed an answer, in time that ticks have counted: they stand still while the process
-/// does.
+/// For how long the file has owed an answer that others have not waited for, in time that ticks have counted: they
+/// stand still while the process does. While nobody has gone on, all disks may be slow, as where they share one storage:
+/// the one that answers last then has not hung for long.
 #[derive(Debug, Default)]
 pub(crate) struct Hanging {
     /// The step that is to be answered next.
@@ -36,7 +37,7 @@ impl Hanging {
 
 impl Member {
     pub(super) fn look_for_hanging(&mut self) {
-        let owed = self.steps.unanswered();
+        let owed = self.steps.unanswered().filter(|_| self.lacks_committed());
         self.hanging.tick(owed, tick_us(self.election_timer));
         let is_hanging = self.is_hanging_for_long();
         if is_hanging && !self.hanging.is_told {
@@ -59,7 +60,7 @@ impl Member {
     }
 
     /// Whether the disk has not answered for as long as the election timer is, and for as long as what it was given
-    /// takes, while the others have gone on.
+    /// takes, since the others have gone on.
     pub(crate) fn is_hanging_for_long(&self) -> bool {
         let Some((step, _)) = self.steps.unanswered() else { return false };
         let Hanging { step: owed, bytes, for_us, .. } = self.hanging;
