@@ -188,9 +188,13 @@ impl Silence {
 }
 
 impl Member {
-    /// A connection for entries that lives for long carries them, however long one of them takes.
+    /// A connection for entries that lives for long carries them, however long one of them takes. One for requests
+    /// carries those when it was not ended: what waits for an answer is asked again on it at once.
     fn forget_cuts(&mut self) {
-        let least_us = (CUTS_TIMERS * self.election_timer * 1000).max(CUTS_US_MIN);
+        let least_us = match self.node.is_leader() {
+            true => (CUTS_TIMERS * self.election_timer * 1000).max(CUTS_US_MIN),
+            false => CUTS_US_MIN,
+        };
         let Self { silence, peers, now_us, .. } = self;
         let lives = |peer: &Uuid| {
             let since_us = peers.carries_since(*peer, Lane::Log);

@@ -201,6 +201,31 @@ fn whose_requests_do_not_come_to_the_leader_says_that_it_is_not_connected() {
     assert_eq!(hear(&mut bench, 20), (true, false), "the connection lives: {log:?}");
 }
 
+/// The system ends a connection that carries nothing, however long elections may take.
+#[test]
+fn whose_requests_come_again_is_connected_however_long_the_election_timer_is() {
+    let mut bench = Bench::open(Opened { snapshot_timer: 60_000, ..Bench::file() });
+    let link = bench.greet(server(2), Lane::Control);
+    let hear = |bench: &mut Bench, seconds: u32| {
+        for _ in 0..seconds {
+            bench.pass(1000);
+            bench.say(link, Step { kind: HEARTBEAT, term: 3, commit: 5, ..Step::default() });
+        }
+        bench.member.is_connected()
+    };
+    for is_connected in [true, false] {
+        let log = bench.greet(server(2), Lane::Log);
+        assert!(bench.member.send_request(server(2), b"long".to_vec()));
+        assert!(hear(&mut bench, 2));
+        lose(&mut bench, log, SILENT);
+        assert_eq!(bench.member.is_connected(), is_connected);
+    }
+    bench.greet(server(2), Lane::Log);
+    assert!(bench.member.send_request(server(2), b"long".to_vec()));
+    assert!(!hear(&mut bench, 9));
+    assert!(hear(&mut bench, 3), "it lives");
+}
+
 /// A follower that hears its leader, and not its entries, is no good for clients.
 #[test]
 fn who_gets_no_entries_says_that_it_is_not_connected() {
