@@ -16,6 +16,9 @@ const NEAR: u64 = 4;
 /// An election timer is good if the worst delay is at most this part of it.
 const GOOD: u64 = 5;
 
+/// What is seen, in the words of the log.
+const KINDS: [&str; 2] = ["heartbeats were late by up to", "fdatasync took up to"];
+
 /// What takes longer than so many election timers has hung: no timer is to bear that.
 const HUNG: u64 = 4;
 
@@ -27,6 +30,8 @@ const ROUND_MS: u64 = 500;
 pub(crate) struct Delays {
     opened_us: u64,
     worst_us: u64,
+    /// The worst that a timer could be to bear, of heartbeats and of the disk.
+    bearable_us: [u64; 2],
     /// The delay that a warning was about last, of heartbeats and of the disk.
     warned_us: [u64; 2],
     /// Of which leader, in which term, was heard last, and when.
@@ -35,7 +40,7 @@ pub(crate) struct Delays {
 
 impl Delays {
     pub(super) fn new(opened_us: u64) -> Self {
-        Self { opened_us, worst_us: 0, warned_us: [0; 2], leader: None }
+        Self { opened_us, worst_us: 0, bearable_us: [0; 2], warned_us: [0; 2], leader: None }
     }
 
     /// For how long no leader has been heard.
@@ -49,8 +54,16 @@ impl Delays {
         self.worst_us
     }
 
-    fn note(&mut self, late_us: u64) {
+    fn note(&mut self, late_us: u64, timer_us: u64) {
         self.worst_us = self.worst_us.max(late_us);
+        self.bear(0, late_us, timer_us);
+    }
+
+    /// What has hung once must not hide what comes later.
+    fn bear(&mut self, kind: usize, late_us: u64, timer_us: u64) {
+        if late_us <= HUNG * timer_us {
+            self.bearable_us[kind] = self.bearable_us[kind].max(late_us);
+        }
     }
 
     /// Whether the worst of this kind is to be told: near the limit, and a quarter more than before.
@@ -83,7 +96,8 @@ impl Member {
     pub(super) fn note_own_delay(&mut self) {
         if self.node.is_leader() && self.servers.len() > 1 {
             let due_us = self.clock.due_us(self.node.ticks_left(), self.election_timer);
-            self.delays.note(self.now_us.saturating_sub(due_us));
+            let late_us = self.now_us.saturating_sub(due_us);
+            self.delays.note(late_us, self.election_timer * 1000);
             self.warn_of_delays();
         }
     }
@@ -103,23 +117,26 @@ impl Member {
                 return;
             }
             let beat_us = HEARTBEAT_TICKS * tick_us(self.election_timer);
-            self.delays.note(silent_us.saturating_sub(beat_us));
+            self.delays.note(silent_us.saturating_sub(beat_us), self.election_timer * 1000);
             self.warn_of_delays();
         }
     }
 
+    /// An fdatasync(2) took so long.
+    pub(super) fn note_disk(&mut self, took_us: u64) {
+        self.delays.bear(1, took_us, self.election_timer * 1000);
+        self.warn_of_delays();
+    }
+
     /// Says which election timer would bear what was seen, before there is an election for it.
-    pub(super) fn warn_of_delays(&mut self) {
+    fn warn_of_delays(&mut self) {
         if self.servers.len() < 2 {
             return;
         }
         let timer_us = self.election_timer * 1000;
-        let seen = [
-            ("heartbeats were late by up to", self.delays.worst_us),
-            ("fdatasync took up to", self.steps.worst_us),
-        ];
-        for (kind, (what, worst_us)) in seen.into_iter().enumerate() {
-            if worst_us <= HUNG * timer_us && self.delays.is_news(kind, worst_us, timer_us) {
+        for (kind, what) in KINDS.into_iter().enumerate() {
+            let worst_us = self.delays.bearable_us[kind];
+            if self.delays.is_news(kind, worst_us, timer_us) {
                 let good = good_timer_ms(worst_us);
                 let timer = self.election_timer;
                 let name = &self.name;
@@ -162,5 +179,14 @@ mod tests {
         assert!(!delays.is_news(0, 260_000, 1_000_000), "it is not much worse");
         assert!(delays.is_news(0, 400_000, 1_000_000));
         assert!(delays.is_news(1, 251_000, 1_000_000), "it is of another kind");
+    }
+
+    #[test]
+    fn what_has_hung_does_not_hide_what_comes_later() {
+        let mut delays = Delays::new(0);
+        for (late_us, bearable_us) in [(40_000_000, 0), (300_000, 300_000), (4_000_001, 300_000)] {
+            delays.note(late_us, 1_000_000);
+            assert_eq!((delays.bearable_us, delays.worst_us()), ([bearable_us, 0], 40_000_000));
+        }
     }
 }

@@ -659,7 +659,7 @@ impl Member {
                         return;
                     }
                 }
-                self.warn_of_delays();
+                self.note_disk(took_us);
                 if persisted.has_finished {
                     self.finished();
                 }
