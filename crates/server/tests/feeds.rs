@@ -27,15 +27,19 @@ fn start() -> Shell {
 fn watcher(shell: &mut Shell, numbers: Range<usize>) -> SessionId {
     let client = shell.connect();
     for n in numbers {
-        let chosen = (0..11).filter(|i| n >> i & 1 == 1).chain([11]);
-        let columns: Vec<String> = chosen.map(|i| format!(r#""c{i}""#)).collect();
-        let ask = format!(
-            r#"{{"id":1,"method":"weir_monitor","params":["Net","w{n}",{{"Port":{{"columns":[{}]}}}},"{ZERO}",{{"each":true}}]}}"#,
-            columns.join(",")
-        );
-        assert!(shell.call(client, &ask).contains("result"));
+        assert!(shell.call(client, &request(n)).contains("result"));
     }
     client
+}
+
+/// Asks for the monitor of this number.
+fn request(n: usize) -> String {
+    let chosen = (0..11).filter(|i| n >> i & 1 == 1).chain([11]);
+    let columns: Vec<String> = chosen.map(|i| format!(r#""c{i}""#)).collect();
+    format!(
+        r#"{{"id":1,"method":"weir_monitor","params":["Net","w{n}",{{"Port":{{"columns":[{}]}}}},"{ZERO}",{{"each":true}}]}}"#,
+        columns.join(",")
+    )
 }
 
 /// Somebody inserts a row with so many bytes in a transaction of its own.
@@ -159,4 +163,33 @@ fn a_transaction_longer_than_the_log_of_changes_is_told_all_the_same() {
     }
     write(&mut shell, 100);
     assert_eq!(step(&mut shell, &clients).0, [1, 1], "they are not disconnected");
+}
+
+/// The state that a helper has composed rows of may have left the log by then, though changes from long before it are
+/// kept for one that is behind.
+#[test]
+fn who_begins_with_a_state_that_has_left_the_log_is_not_told_what_came_before_it() {
+    let mut shell = start();
+    let behind = watcher(&mut shell, 0..1);
+    shell.event(Event::Blocked { session: behind });
+    (0..10).for_each(|_| write(&mut shell, 100_000));
+    shell.settle();
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(300);
+    let late = shell.connect();
+    shell.send(late, &request(0));
+    shell.settle();
+    assert_eq!(shell.work.len(), 1, "a helper composes its rows");
+    shell.server.set_step_cost_max(u64::MAX);
+    (0..200).for_each(|_| write(&mut shell, 100_000));
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let received = shell.received(late);
+    let told = received.iter().filter(|message| message.contains("weir_update")).count();
+    assert_eq!((told, shell.disconnected.contains(&late)), (0, true), "it comes back");
+    shell.event(Event::Drained { session: behind });
+    shell.settle();
+    assert_eq!(shell.received(behind).len(), 210);
 }

@@ -50,6 +50,8 @@ struct Feeding {
     head: Bytes,
     /// What it has been told; `None` before its first rows.
     at: Option<Place>,
+    /// The log did not have the state any more that its first rows are of: nothing leads on from there.
+    is_lost: bool,
 }
 
 /// The monitors of a database that are told each change by itself.
@@ -68,7 +70,8 @@ impl Feeds {
     /// Keeps the changes that feeds have not been told, for those that are further behind than the log reaches.
     fn pin(&self, history: &mut ChangeLog) {
         let Some(log) = history.kept_mut() else { return };
-        let places = self.all.values().filter_map(|feeding| feeding.at);
+        let feeds = self.all.values().filter(|feeding| !feeding.is_lost);
+        let places = feeds.filter_map(|feeding| feeding.at);
         let oldest = places.filter(|at| log.reaches(*at)).min();
         log.pin(oldest);
     }
@@ -128,8 +131,11 @@ impl Source<'_> {
     /// The changes behind a place, until they count for `most` bytes, but at least one; `None` if the log
     /// does not reach back so far.
     fn tell(&self, from: Place, feeding: &Feeding, most: usize) -> Option<Told> {
+        let Feeding { feed, options, is_lost, .. } = feeding;
+        if *is_lost {
+            return None;
+        }
         let changes = self.log.since_pinned(from)?;
-        let Feeding { feed, options, .. } = feeding;
         let low_water = options.low_water.then(|| self.log.low_water());
         let last = self.log.chain().id();
         let mut told = Told { feed: feed.clone(), to: from, bodies: Vec::new(), bytes: 0 };
@@ -174,7 +180,7 @@ impl Databases {
         let feed = feed.expect("the monitor has just been made")?;
         let head = [b"{\"id\":null,\"method\":\"weir_update\",\"params\":[", name, b","].concat();
         let head = Bytes::new(head);
-        let feeding = Feeding { feed, options, head, at: None };
+        let feeding = Feeding { feed, options, head, at: None, is_lost: false };
         db.watch.feeds.all.insert((session, key), feeding);
         Ok(())
     }
@@ -195,9 +201,9 @@ impl Databases {
         let feeding = watch.feeds.all.get_mut(&(owner, key))?;
         let state = state.expect("who is told each change is told ids");
         let log = history.kept().expect("it was there when the monitor was made");
-        // A state that the log does not reach back to any more is one that nothing leads on from.
-        let at = log.find(state, IdKind::Recorded, std::iter::empty()).unwrap_or(Place(0));
-        feeding.at = Some(at);
+        // What is kept for others does not tell where a state was that the log does not reach back to.
+        let at = log.find(state, IdKind::Recorded, std::iter::empty());
+        (feeding.at, feeding.is_lost) = (Some(at.unwrap_or_default()), at.is_none());
         watch.feeds.pin(history);
         watch.monitors.remove(key, tables.schema());
         let feeding = &watch.feeds.all[&(owner, key)];
