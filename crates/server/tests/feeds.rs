@@ -193,3 +193,20 @@ fn who_begins_with_a_state_that_has_left_the_log_is_not_told_what_came_before_it
     shell.settle();
     assert_eq!(shell.received(behind).len(), 210);
 }
+
+#[test]
+fn what_was_kept_for_who_was_behind_goes_with_him() {
+    /// What the log keeps for who comes back, and a chunk.
+    const LOG_BYTES_MAX: usize = 17 << 20;
+    let mut shell = start();
+    let client = watcher(&mut shell, 0..1);
+    shell.event(Event::Blocked { session: client });
+    (0..250).for_each(|_| write(&mut shell, 100_000));
+    shell.settle();
+    assert!(shell.server.change_log_bytes() > LOG_BYTES_MAX, "what it has not been told");
+    shell.event(Event::Closed { session: client, error: None });
+    shell.settle();
+    assert!(shell.server.change_log_bytes() < LOG_BYTES_MAX);
+    (0..100).for_each(|_| write(&mut shell, 100_000));
+    assert!(shell.server.change_log_bytes() < LOG_BYTES_MAX);
+}

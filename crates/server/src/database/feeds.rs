@@ -63,8 +63,9 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    pub(super) fn remove(&mut self, key: FeedKey) {
-        self.all.remove(&key);
+    /// True if the monitor was one of them.
+    pub(super) fn remove(&mut self, key: FeedKey) -> bool {
+        self.all.remove(&key).is_some()
     }
 
     /// Keeps the changes that feeds have not been told, for those that are further behind than the log reaches.
@@ -361,6 +362,11 @@ impl Watch {
 }
 
 impl Db {
+    /// Feeds have ended: nothing is kept for those.
+    pub(super) fn feeds_ended(&mut self) {
+        self.watch.feeds.pin(&mut self.history);
+    }
+
     /// Whether a session, or anybody, has not been told each change yet.
     pub(super) fn is_feeding(&self, session: Option<SessionId>) -> bool {
         let Some(log) = self.history.kept() else { return false };

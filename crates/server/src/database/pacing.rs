@@ -132,11 +132,10 @@ impl Watch {
         self.told_cost = self.told_cost.saturating_add(cost);
     }
 
-    /// A monitor is nobody's any more.
-    fn disown(&mut self, key: MonitorKey) {
-        if let Some(session) = self.sessions.remove(&key) {
-            self.feeds.remove((session, key));
-        }
+    /// A monitor is nobody's any more. True if it was told each change.
+    fn disown(&mut self, key: MonitorKey) -> bool {
+        let owner = self.sessions.remove(&key);
+        owner.is_some_and(|session| self.feeds.remove((session, key)))
     }
 
     /// Sends composed updates to whose monitors they are for.
@@ -166,6 +165,12 @@ impl Db {
         self.conversions.note(delta);
         if let Some(store) = self.tables.store() {
             self.attempts.note(delta, store);
+        }
+    }
+
+    fn disown(&mut self, key: MonitorKey) {
+        if self.watch.disown(key) {
+            self.feeds_ended();
         }
     }
 
@@ -405,14 +410,14 @@ impl Databases {
     pub(crate) fn disown_monitor(&mut self, id: DbId, key: MonitorKey) {
         // The database may have been removed.
         if let Some(db) = self.get_mut(id) {
-            db.watch.disown(key);
+            db.disown(key);
         }
     }
 
     /// A monitor ends, unless its database is gone.
     pub(crate) fn remove_monitor(&mut self, id: DbId, key: MonitorKey) {
         if let Some(db) = self.get_mut(id) {
-            db.watch.disown(key);
+            db.disown(key);
             db.watch.monitors.remove(key, db.tables.schema());
         }
     }

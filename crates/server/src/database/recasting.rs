@@ -116,6 +116,7 @@ impl Databases {
         let untouched = untouched_tables(&old_schema, &converted);
         // Who was told each change begins anew under the new schema.
         db.watch.feeds = Feeds::default();
+        db.feeds_ended();
         db.attempts.forget_all();
         let old = db.tables.replace(converted.database);
         db.waiting.note_replaced();

@@ -275,6 +275,11 @@ impl Server {
         self.databases.set_step_cost_max(units);
     }
 
+    /// Bytes of the changes that are kept for clients that come back, or are behind.
+    pub fn change_log_bytes(&self) -> usize {
+        self.databases.values().map(|db| db.history().counts().bytes).sum()
+    }
+
     /// How many times waiting transactions have run again.
     pub fn ran_again(&self) -> u64 {
         self.databases.ran_again()
