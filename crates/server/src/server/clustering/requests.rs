@@ -406,7 +406,7 @@ impl Server {
         let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
         let part = self.clusters.part_mut(db);
         // What was given up is committed, and not on this leader's disk.
-        let is_behind = part.given_up_to > 0 && part.member.lacks_committed();
+        let is_behind = part.applied < part.given_up_to && part.member.lacks_committed();
         let told = Told {
             is_connected: part.member.is_connected() && !part.is_unread(),
             // Clients that want the leader want all that is committed.
