@@ -23,7 +23,7 @@ pub(crate) struct Growth {
     is_suspect: bool,
     /// Something in the file could not be read back.
     is_unread: bool,
-    /// A copy has failed: none is due before this, monotonic.
+    /// A copy has failed, or has not helped: none is due before this, monotonic.
     again_us: u64,
 }
 
@@ -43,9 +43,11 @@ impl Growth {
         }
     }
 
-    /// Another file is in its place. What was to be written anew since that was begun still is.
+    /// Another file is in its place. What was to be written anew since that was begun still is. Where nothing can be
+    /// read, that cannot either.
     pub(crate) fn end_copy(&mut self, size: u64, now_us: u64) {
-        *self = Self { is_bare: self.is_bare, ..Self::new(size, now_us) };
+        let again_us = if self.is_unread { now_us + AGAIN_US } else { 0 };
+        *self = Self { is_bare: self.is_bare, again_us, ..Self::new(size, now_us) };
     }
 
     /// A step is appended.
@@ -155,6 +157,10 @@ mod tests {
         growth.begin_copy();
         growth.end_copy(80, 9_000_000);
         assert!(!is_due(&growth, 9_000_000) && !growth.is_broken());
+        growth.note_unread();
+        assert!(!is_due(&growth, 9_000_000) && is_due(&growth, 9_000_000 + AGAIN_US));
+        growth.note_suspect();
+        assert!(is_due(&growth, 9_000_000));
     }
 
     #[test]
