@@ -378,7 +378,7 @@ fn the_disk_owes_an_answer_for_all_that_is_on_its_way() {
     assert_eq!(steps.unanswered(), Some((2, all - first)));
     steps.failed(2, NOW);
     assert_eq!(steps.unanswered(), None, "it has answered that it refuses them");
-    let Effect::FinishCopy { step, .. } = steps.finish(vec![b' '; 70], vec![]) else {
+    let Effect::FinishCopy { step, .. } = steps.finish(0, vec![b' '; 70], vec![]) else {
         panic!("a copy")
     };
     assert_eq!(steps.unanswered(), Some((step, 70)));
