@@ -493,6 +493,46 @@ fn a_configuration_file_serves_clustered_databases() {
 }
 
 #[test]
+fn a_leader_whose_database_goes_hands_leadership_over() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    let is_taken_over = |trio: &Group, from: usize| {
+        let next = trio.settle(&others(from));
+        let log = trio.log(next);
+        let elected =
+            log.lines().rfind(|line| line.contains("starting election")).unwrap_or_default();
+        assert!(elected.contains("to take over leadership"), "{log}");
+    };
+    let leader = trio.settle(&ALL);
+    let file = trio.scratch.text(&trio.file(leader));
+    assert_eq!(ask(&trio, leader, &["ovsdb-server/remove-db", "Odd"]), (true, String::new()));
+    is_taken_over(&trio, leader);
+    assert_eq!(ask(&trio, leader, &["ovsdb-server/add-db", &file]), (true, String::new()));
+    trio.settle(&ALL);
+
+    trio.stop_all();
+    let write = |trio: &Group, at: usize, databases: serde_json::Value| {
+        let socket = format!("punix:{}", trio.socket(at).display());
+        let config = json!({"remotes": {socket: null}, "databases": databases});
+        let path = trio.scratch.write(&format!("config{at}.json"), &config.to_string());
+        format!("--config-file={}", path.display())
+    };
+    for at in ALL {
+        let file = trio.scratch.text(&trio.file(at));
+        let option = write(&trio, at, json!({file: null}));
+        trio.set_options(at, vec![option]);
+    }
+    trio.start_all(Program::Weir);
+    let leader = trio.settle(&ALL);
+    // It is refused, and leadership stays.
+    assert!(!ask(&trio, leader, &["ovsdb-server/remove-db", "Odd"]).0);
+    assert_eq!(trio.settle(&ALL), leader);
+    write(&trio, leader, json!({}));
+    assert_eq!(ask(&trio, leader, &["ovsdb-server/reload"]), (true, String::new()));
+    is_taken_over(&trio, leader);
+    assert_eq!(trio.complaints(), [""; 0]);
+}
+
+#[test]
 fn ovn_ctl_makes_clusters_of_weir() {
     const OVN_CTL: &str = "/usr/share/ovn/scripts/ovn-ctl";
     if !std::path::Path::new(OVN_CTL).exists() {

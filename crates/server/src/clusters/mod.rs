@@ -71,6 +71,15 @@ const PATIENCE_US: u64 = 2_000_000;
 /// and sent.
 const PATIENCE_BYTES_PER_US: u64 = 16;
 
+/// How far a member is that is to lead no more, for its database is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Not,
+    /// Leadership is on its way to another server, and nobody waits for that any longer than this.
+    Until(u64),
+    Left,
+}
+
 /// A clustered database's part in its cluster.
 pub(crate) struct Part {
     pub(crate) member: Member,
@@ -135,6 +144,8 @@ pub(crate) struct Part {
     pub(crate) known: Vec<String>,
     /// The server ends, and its leadership is on its way to another one.
     pub(crate) is_handing_over: bool,
+    /// The database is to be removed, and leadership to be with another server by then.
+    pub(crate) leaving: Leaving,
     /// Bytes that may be queued for a member (`cluster/set-backlog-threshold`).
     pub(crate) backlog_bytes_max: Option<usize>,
 }
@@ -361,7 +372,12 @@ impl Clusters {
     fn next_of_parts_us(&self) -> Option<u64> {
         let of = |part: &Part| {
             let goes_on_us = part.goes_on.then_some(0);
-            let again = [part.again_us, part.load_again_us, part.patience_us, goes_on_us];
+            let leaving_us = match part.leaving {
+                Leaving::Until(by_us) => Some(by_us),
+                Leaving::Not | Leaving::Left => None,
+            };
+            let again =
+                [part.again_us, part.load_again_us, part.patience_us, goes_on_us, leaving_us];
             again.into_iter().flatten().fold(part.member.wakeup_us(), u64::min)
         };
         self.parts.values().map(of).chain(self.stop_by_us).min()
@@ -420,6 +436,7 @@ impl Clusters {
             end: None,
             known: Vec::new(),
             is_handing_over: false,
+            leaving: Leaving::Not,
             backlog_bytes_max: None,
         };
         self.parts.insert(db, part);

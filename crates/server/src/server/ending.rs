@@ -1,6 +1,6 @@
 //! What ends with a session, and with a database.
 
-use crate::clusters::STOP_US_MAX;
+use crate::clusters::{Leaving, STOP_US_MAX};
 use crate::database::Replaced;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, SessionId};
@@ -101,6 +101,30 @@ impl Server {
             part.is_handing_over = part.member.hand_over(now_us);
             self.run_member(db);
         }
+    }
+
+    /// Whether a database can go without anybody having to wait for an election: leadership leaves for another
+    /// server first, if this one has it.
+    pub(super) fn has_left_lead(&mut self, db: DbId) -> bool {
+        let now_us = self.shell.now_us();
+        let Some(part) = self.clusters.parts.get_mut(&db) else { return true };
+        let (leader, own) = (part.member.leader(), part.member.id());
+        part.leaving = match part.leaving {
+            Leaving::Not if leader == Some(own) && part.member.hand_over(now_us) => {
+                Leaving::Until(now_us + STOP_US_MAX)
+            }
+            Leaving::Until(by_us)
+                if by_us > now_us && leader.is_none_or(|leader| leader == own) =>
+            {
+                return false;
+            }
+            Leaving::Not | Leaving::Until(_) | Leaving::Left => Leaving::Left,
+        };
+        let has_left = part.leaving == Leaving::Left;
+        if !has_left {
+            self.run_member(db);
+        }
+        has_left
     }
 
     /// Disconnects sessions for which too much is kept.

@@ -70,8 +70,11 @@ impl Server {
         Ok((db.to_owned(), self.backups.config_of_new_relay(target)))
     }
 
-    /// The configuration file has been read, or not; all is decided.
-    pub(super) fn configuration_read(&mut self, result: Result<Vec<u8>, String>) {
+    /// The configuration file has been read, or not; answers with what is in it.
+    pub(super) fn configuration_read(
+        &mut self,
+        result: Result<Vec<u8>, String>,
+    ) -> Option<Configuration> {
         let path = self.admin.config_file().unwrap_or_default().to_owned();
         let shell = &mut self.shell;
         let configuration = match result {
@@ -91,13 +94,27 @@ impl Server {
                 None
             }
         };
-        match configuration {
-            Some(configuration) => self.reconfigure(configuration),
-            None => self.end_reconfiguration(false),
+        if configuration.is_none() {
+            self.end_reconfiguration(false);
         }
+        configuration
     }
 
-    fn reconfigure(&mut self, configuration: Configuration) {
+    /// Databases that go, or go and come back, when a configuration takes effect.
+    pub(super) fn leaving(&self, configuration: &Configuration) -> Vec<DbId> {
+        let stays = |id: DbId, path: &str| {
+            let mut files = configuration.databases.iter();
+            let wanted =
+                files.find(|(name, config)| name == path && config.model != Some(Model::Relay));
+            wanted.is_some_and(|(_, config)| self.model(id).can_become(config.model))
+        };
+        let with_file =
+            self.databases.iter().filter_map(|(id, db)| Some((id, db.storage().path()?)));
+        with_file.filter(|(id, path)| !stays(*id, path)).map(|(id, _)| id).collect()
+    }
+
+    /// A configuration takes effect; what goes is decided, or would have to be by its cluster.
+    pub(super) fn reconfigure(&mut self, configuration: Configuration) {
         let Configuration { remotes, databases, sync_from, sync_exclude, is_backup } =
             configuration;
         self.admin.open_none_again();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_engine::Converted;
 use weir_monitor::LateBodies;
 
+use crate::configuration::Configuration;
 use crate::database::{Answer, Db, Done, Next, Trigger, note_waited};
 use crate::ids::{CommandId, DbId, SessionId, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
@@ -53,8 +54,10 @@ impl Turn {
 enum Last {
     /// An admin command: it may take a snapshot, or remove a database.
     Command { id: CommandId, name: String, args: Vec<String> },
-    /// The configuration file has been read: databases may go.
+    /// The configuration file has been read.
     Configuration(Result<Vec<u8>, String>),
+    /// It takes effect: databases may go.
+    Reconfiguration(Configuration),
 }
 
 /// A reply that must not come before updates which a helper composes.
@@ -451,10 +454,14 @@ impl Server {
                     has_run = true;
                 }
                 // A member that has forgotten what it promised is being opened again, say.
-                Last::Configuration(result)
-                    if self.are_all_decided() && !self.admin.is_opening() =>
-                {
-                    self.configuration_read(result);
+                Last::Configuration(result) if !self.admin.is_opening() => {
+                    if let Some(configuration) = self.configuration_read(result) {
+                        self.round.last.push_back(Last::Reconfiguration(configuration));
+                    }
+                    has_run = true;
+                }
+                Last::Reconfiguration(configuration) if self.may_reconfigure(&configuration) => {
+                    self.reconfigure(configuration);
                     has_run = true;
                 }
                 waits => self.round.last.push_back(waits),
@@ -467,12 +474,32 @@ impl Server {
         self.databases.values().all(Db::is_decided)
     }
 
+    /// Whether a configuration can take effect. What a cluster is to decide nobody waits for: a leader under load is
+    /// hardly ever without that.
+    fn may_reconfigure(&mut self, configuration: &Configuration) -> bool {
+        if self.admin.is_opening() {
+            return false;
+        }
+        let leaving = self.leaving(configuration);
+        // All of them begin at once.
+        let mut have_left = true;
+        for db in &leaving {
+            have_left &= self.has_left_lead(*db);
+        }
+        let can_go = |db: &DbId| self.databases.is_decided(*db) || self.can_remove(*db);
+        let is_settled = |db: &Db| db.is_decided() || db.has_batch();
+        have_left && self.databases.values().all(is_settled) && leaving.iter().all(can_go)
+    }
+
     /// Whether the databases that an admin command concerns are decided, and not at work if it
     /// removes them.
-    fn may_run(&self, command: &str, args: &[String]) -> bool {
+    fn may_run(&mut self, command: &str, args: &[String]) -> bool {
         let id = args.first().and_then(|name| self.databases.by_name(name));
         match (command, id) {
-            ("ovsdb-server/remove-db", Some(id)) => self.can_remove(id),
+            // With a configuration file it is refused.
+            ("ovsdb-server/remove-db", Some(id)) if self.admin.config_file().is_none() => {
+                self.has_left_lead(id) && self.can_remove(id)
+            }
             ("index/drop", Some(id)) => {
                 self.databases.get(id).is_some_and(|db| !db.tables().is_away())
             }
