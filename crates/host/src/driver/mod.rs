@@ -356,10 +356,17 @@ impl Driver {
                     effect,
                     Effect::Append { .. } | Effect::FinishCompaction { step: Some(_), .. }
                 );
+                // What hangs there is not to be taken for a client.
+                let is_of_file = is_append || is_of_file(&effect);
+                if is_of_file {
+                    self.time.mark(Step::Output, self.outside.monotonic_us());
+                }
                 self.execution.execute(effect, Some(&mut self.outside));
-                // The core waits for what came of it.
                 if is_append && self.execution.crash.is_none() {
+                    // The core waits for what came of it.
                     self.deliver_at_once(Step::Files);
+                } else if is_of_file {
+                    self.time.mark(Step::Files, self.outside.monotonic_us());
                 }
             }
             self.outside.flush_sessions(&mut self.execution.coverage);
@@ -391,4 +398,18 @@ impl Driver {
             outside.sessions.resume_paused(&outside.poller);
         }
     }
+}
+
+/// Whether the loop itself is at a file, or its directory, while it executes this.
+fn is_of_file(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Open { .. }
+            | Effect::Persist { .. }
+            | Effect::Compact { .. }
+            | Effect::FinishCompaction { .. }
+            | Effect::DiscardCopy { .. }
+            | Effect::BeginReceived { .. }
+            | Effect::Close { .. }
+    )
 }
