@@ -141,9 +141,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         name: "lost-vote",
         places: &[Place {
             file: "crates/cluster/src/member/steps/mod.rs",
-            good: "let texts = file::write_step(Some(self.synced()), vote, entries, commit, &mut bytes);",
+            good: "let texts = file::write_step(Onto::File(self.synced()), vote, entries, commit, &mut bytes);",
             bad: "let vote = vote.map(|(term, vote)| (term, vote.filter(|_| !PLANTED)));
-        let texts = file::write_step(Some(self.synced()), vote, entries, commit, &mut bytes);",
+        let texts = file::write_step(Onto::File(self.synced()), vote, entries, commit, &mut bytes);",
         }],
         test: "servers_that_crash_all_the_time_keep_their_promises",
         found_by: "two leaders",

@@ -457,6 +457,8 @@ impl World {
         assert_eq!(front.mark.last, last, "the snapshot that came is installed");
         if is_full {
             self.checks.counts.lost_snapshots += 1;
+            // Nothing else is done to the file until the member has heard that.
+            server.installing = step;
             return self.refuse(n, step, "No space left on device");
         }
         server.applied = front.applied();
