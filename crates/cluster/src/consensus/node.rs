@@ -717,6 +717,11 @@ impl Node {
             && self.raw.raft.raft_log.term(last.index).ok() != Some(last.term)
     }
 
+    /// Whether what a snapshot says is in the log, and on the disk.
+    pub(crate) fn has_on_disk(&self, last: Position) -> bool {
+        !self.lacks(last) && last.index <= self.raw.raft.raft_log.persisted
+    }
+
     /// A snapshot is here, complete: the next [`Ready`] makes it the log's beginning. Until [`Node::restored`]
     /// [`Node::forget_unwritten`] goes back to what is on the disk of the log as it is now.
     pub(crate) fn restore(&mut self, from: Uuid, term: u64, mark: Mark) {

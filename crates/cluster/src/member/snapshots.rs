@@ -251,11 +251,12 @@ impl Member {
         if self.is_gone() || begin.term < self.node.term() {
             return;
         }
-        if !self.node.lacks(last) {
-            // What the log has, it need not be sent; the library acknowledges it.
+        if self.node.has_on_disk(last) {
+            // What the file has, it need not be sent; the library acknowledges it.
             return self.node.restore(from, begin.term, begin.mark());
         }
-        if self.snapshots.must_wait(self.now_us) {
+        // What is on its way to the file may be refused and given up, and nobody would say so.
+        if !self.node.lacks(last) || self.snapshots.must_wait(self.now_us) {
             // The other end goes on when it hears how much is here, and not before.
             self.snapshots.announced = Some((link, from, begin));
             return;

@@ -98,8 +98,18 @@ impl World {
         let others = self.servers.iter().enumerate();
         let mut others = others.filter(|(other, server)| *other != n && !server.has_left);
         let is_member = members.contains_key(&self.servers[n].id);
+        // Who does not know that there are more members than two by now counts with the one that forgets.
+        let knows = |server: &super::shell::Server| {
+            let member = server.member.as_ref();
+            member.is_some_and(|member| {
+                members.contains_key(&server.id) && member.servers() == members
+            })
+        };
+        let others_knowing = self.servers.iter().enumerate();
+        let knowing = others_knowing.filter(|(other, server)| *other != n && knows(server)).count();
         is_member
             && staying > 2
+            && knowing > members.len() / 2
             && self.forgetful.is_none()
             && others.all(|(_, server)| is_well(server))
     }

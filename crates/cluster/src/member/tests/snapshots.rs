@@ -1,13 +1,15 @@
 //! What of the file is read for others, and what comes, while another file takes its place.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_data::Uuid;
 
 use super::bench::{
-    APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, address, heartbeat_answer, server, three,
+    APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, address, data, heartbeat_answer, server, steps_sent,
+    three,
 };
-use crate::consensus::VOTE_REQUEST;
+use crate::consensus::{APPEND, VOTE_REQUEST};
 use crate::wire::{Begin, Frame, Hello, Lane, Step};
 use crate::{Event, LinkId, Position};
 
@@ -158,6 +160,34 @@ fn a_snapshot_that_is_announced_while_a_copy_takes_the_place_of_the_file_comes_b
         assert_eq!(bench.receiving, []);
         bench.sync();
         assert_eq!(bench.receiving, [last], "the copy has failed: {is_bad}");
+    }
+}
+
+/// The leader takes what it announces for being on its way until the member says that it has it.
+#[test]
+fn a_snapshot_of_what_is_on_its_way_to_the_file_is_taken_if_the_file_refuses_that() {
+    for is_bad in [false, true] {
+        let mut bench = Bench::follower();
+        let link = bench.greet(server(2), Lane::Log);
+        let before = bench.member.last_position();
+        let last = Position { term: 3, index: before.index + 1 };
+        (bench.is_disk_slow, bench.is_disk_bad) = (true, is_bad);
+        let entries = vec![data(3, last.index)];
+        let Position { term: log_term, index } = before;
+        let append = Step { kind: APPEND, term: 3, log_term, index, entries, ..Step::default() };
+        bench.say(link, append);
+        assert_eq!(bench.member.last_position(), last);
+        announce(&mut bench, last);
+        assert_eq!(bench.receiving, []);
+        bench.sync();
+        bench.pass(100);
+        let taken = if is_bad { vec![last] } else { vec![] };
+        assert_eq!(bench.receiving, taken, "the file refuses it: {is_bad}");
+        let answers: BTreeSet<LinkId> = bench.sent.iter().map(|(link, _)| *link).collect();
+        let has_all =
+            |step: &Step| step.kind == APPEND_REPLY && step.index == last.index && !step.reject;
+        let is_told = answers.into_iter().any(|link| steps_sent(&bench, link).iter().any(has_all));
+        assert_eq!(is_told, !is_bad);
     }
 }
 
