@@ -1,5 +1,5 @@
-//! Clusters of whole servers in the simulator (`crates/sim`): new seeds and all that ever failed, as a step
-//! of `cargo xtask soak`, and one seed again with `cargo xtask sim`.
+//! Clusters of whole servers in the simulator (`crates/sim`), and of members (`crates/cluster`): new seeds and
+//! all that ever failed, as a step of `cargo xtask soak`, and one seed of whole servers again with `cargo xtask sim`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::background::Background;
 use crate::step::{Outcome, passes};
 use crate::tools::cargo;
 
-/// How long the soak runs seeds, in seconds.
+/// How long the soak runs seeds of whole servers, in seconds; those of members take a quarter of that besides.
 const SECONDS: u64 = 600;
 
 /// How long CI does: the same seeds in the same order each time, as many as it gets to. What new ones find is
@@ -25,7 +25,7 @@ const LINES: &str = "1000000";
 /// Begins to run the seeds that ever failed, and new ones while there is time: on one processor, which leaves
 /// the others to other steps.
 pub(crate) fn begin(root: &Path) -> Result<Background> {
-    let mut test = test(root);
+    let mut test = test(root, "whatever");
     let (seed, seconds) = match std::env::var_os("CI") {
         Some(_) => (SEED_IN_CI, SECONDS_IN_CI),
         None => (SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(), SECONDS),
@@ -39,15 +39,15 @@ pub(crate) fn begin(root: &Path) -> Result<Background> {
 
 /// Runs one seed; if it fails, all that it does not fail without is left out, and the rest is shown.
 pub(crate) fn replay(root: &Path, seed: u64) -> Result<bool> {
-    let mut test = test(root);
+    let mut test = test(root, "whatever_happens_clients");
     test.env("WEIR_SEED", seed.to_string()).env("WEIR_SEEDS", "1");
     test.env("WEIR_SHRINK", "1").env("WEIR_TRACE", LINES);
     Ok(matches!(passes(&mut test)?, Outcome::Passed))
 }
 
 /// The test, as the tests are built: nothing is built again.
-fn test(root: &Path) -> Command {
+fn test(root: &Path, name: &str) -> Command {
     let mut test = cargo(root);
-    test.args(["test", "--workspace", "--test", "simulation", "whatever", "--", "--nocapture"]);
+    test.args(["test", "--workspace", "--test", "simulation", name, "--", "--nocapture"]);
     test
 }

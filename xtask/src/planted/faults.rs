@@ -184,7 +184,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         }
         if self.is_leader() && step.term == self.term() {",
         }],
-        test: "nothing_committed_is_lost_under_faults",
+        test: "whatever_happens_nothing_committed_is_lost",
         found_by: "all is not well",
         alone: false,
     },
