@@ -28,6 +28,7 @@ mod keys_of_relays;
 mod keys_twin;
 mod log_of_changes;
 mod long_transactions;
+mod members;
 mod once;
 mod own_updates;
 mod past;

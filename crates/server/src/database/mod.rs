@@ -126,13 +126,13 @@ impl Db {
         &self.tables
     }
 
-    /// The rows as they were committed last; `None` while they are away, or show what is not
-    /// decided.
+    /// The rows as they were committed last; `None` while they are away, or show what is not decided. A batch
+    /// that a cluster decides on is not in them.
     pub(crate) fn committed(&self) -> Option<&Store> {
-        self.tables.store().filter(|_| self.is_decided())
+        self.tables.store().filter(|_| self.shows_last_commit())
     }
 
-    /// As [`Db::committed`], with what finds the rows.
+    /// The rows while all is decided, with what finds them.
     pub(crate) fn committed_rows(&self) -> Option<&Database> {
         self.tables.here().filter(|_| self.is_decided())
     }

@@ -1,0 +1,185 @@
+//! Members of clusters whose disk answers when it is told to: what admin commands do meanwhile.
+
+use std::sync::Arc;
+
+use weir_cluster::{Mark, Position};
+use weir_data::{Schema, Uuid};
+use weir_engine::Database;
+use weir_server::effect::{Effect, MemberHeader};
+use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
+use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
+use weir_server::{Config, Server};
+
+use crate::shell::{insert, transact};
+
+const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
+    "Port":{"columns":{"name":{"type":"string"}}},
+    "Manager":{"columns":{"target":{"type":"string"}}}}}"#;
+
+const PATH: &str = "/db/member.db";
+
+const ADDRESS: &str = "tcp:192.0.2.1:6643";
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+/// The file of the only member of its cluster.
+fn alone() -> Vec<u8> {
+    let schema = Arc::new(Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema"));
+    let servers = Arc::new([(id(1), ADDRESS.to_owned())].into());
+    let last = Position { term: 1, index: 1 };
+    let mark = Mark { last, eid: id(2), servers, election_timer: 1000 };
+    let (address, name, cluster) = (ADDRESS.to_owned(), "Net".to_owned(), Some(id(3)));
+    let header = MemberHeader { server: id(1), address, name, cluster, mark };
+    let mut file = Vec::new();
+    let mut sink = |bytes: &[u8]| {
+        file.extend_from_slice(bytes);
+        Ok(())
+    };
+    let rows = Database::new(schema, 1).snapshot();
+    write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
+    file
+}
+
+fn load(file: &[u8]) -> Result<Box<Loaded>, String> {
+    let index = |offset: u64| usize::try_from(offset).expect("it is in memory");
+    let (mut loader, mut at) = (Loader::seekable(PATH, 7), 0);
+    loop {
+        loader.feed(&file[at..])?;
+        if let Some(offset) = loader.again_from() {
+            at = index(offset);
+            continue;
+        }
+        match loader.finish()? {
+            Finished::Again(mut again) => {
+                at = index(again.again_from().unwrap_or(0));
+                loader = again;
+            }
+            Finished::Loaded(mut loaded) => {
+                let mut read = |at, len| Ok(file[index(at)..index(at + len)].to_vec());
+                loaded.read_texts(&mut read)?;
+                return Ok(loaded);
+            }
+        }
+    }
+}
+
+/// A server and what it has asked for.
+struct Stand {
+    server: Server,
+    now: Now,
+    /// Steps that are not on the disk.
+    steps: Vec<(DbId, u64)>,
+    /// Files that are to be opened.
+    opening: Vec<DbId>,
+    listening: Vec<String>,
+    replies: Vec<(CommandId, Result<String, String>)>,
+    received: Vec<u8>,
+}
+
+impl Stand {
+    fn new(config: Config) -> Self {
+        let now = Now { monotonic_us: 1_000_000, wall_ms: 1_000_000 };
+        let mut stand = Self {
+            server: Server::new(now, config),
+            now,
+            steps: vec![],
+            opening: vec![],
+            listening: vec![],
+            replies: vec![],
+            received: vec![],
+        };
+        stand.round([]);
+        stand
+    }
+
+    /// A round with these events.
+    fn round(&mut self, events: impl IntoIterator<Item = Event>) {
+        self.now.monotonic_us += 1000;
+        self.server.begin_round();
+        events.into_iter().for_each(|event| self.server.handle(self.now, event));
+        self.server.end_round(self.now);
+        let mut effects = Vec::new();
+        self.server.poll_effects(&mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Persist { db, step, .. } => self.steps.push((db, step.number)),
+                Effect::Open { db, .. } => self.opening.push(db),
+                Effect::Listen { target, .. } => self.listening.push(target),
+                Effect::CommandReply { id, reply } => self.replies.push((id, reply)),
+                Effect::Send { head, body, .. } => {
+                    self.received.extend_from_slice(&head);
+                    self.received.extend_from_slice(&body);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn open(&mut self, file: &[u8]) {
+        let db = self.opening.pop().expect("a file is to be opened");
+        self.round([Event::Opened { db, result: load(file) }]);
+    }
+
+    /// All steps so far are on the disk.
+    fn persist(&mut self) {
+        let persisted = |(db, step)| Event::Persisted { db, step, result: Ok(Default::default()) };
+        let events: Vec<Event> =
+            std::mem::take(&mut self.steps).into_iter().map(persisted).collect();
+        self.round(events);
+    }
+
+    /// Lets time pass, with a disk that answers.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / 100 {
+            self.now.monotonic_us += 100_000;
+            self.persist();
+        }
+    }
+
+    fn command(&mut self, number: u64, name: &str, args: &[&str]) {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.round([Event::Command { id: CommandId(number), name: name.to_owned(), args }]);
+    }
+
+    fn connect(&mut self, number: u64) -> SessionId {
+        let (session, name) = (SessionId(number), format!("unix#{number}"));
+        let remote = RemoteId(u64::MAX);
+        self.round([Event::Accepted { session, remote, name, client: None }]);
+        session
+    }
+}
+
+/// Some request waits whenever a batch is decided, so that the next batch begins at once.
+#[test]
+fn a_leader_under_load_without_a_pause_listens_where_it_is_told_to() {
+    let config = Config {
+        databases: vec![PATH.to_owned()],
+        remotes: vec!["db:Net,Manager,target".to_owned()],
+        ..Config::default()
+    };
+    let mut stand = Stand::new(config);
+    stand.open(&alone());
+    stand.pass(5000);
+    let sessions = [1, 2].map(|number| stand.connect(number));
+    let mut writes = 0;
+    let mut write = |stand: &mut Stand| {
+        writes += 1;
+        let bytes = transact(writes, &insert(&format!("p{writes}"))).into_bytes();
+        let session = sessions[writes as usize % 2];
+        stand.round([Event::Message { session, bytes }]);
+    };
+    write(&mut stand);
+    assert_eq!(stand.steps.len(), 1, "it leads");
+    stand.command(1, "ovsdb-server/add-remote", &["punix:/other"]);
+    assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
+    for _ in 0..3 {
+        write(&mut stand);
+        stand.persist();
+        assert_eq!(stand.steps.len(), 1, "the next batch has begun");
+    }
+    assert_eq!(stand.listening, ["punix:/other"]);
+    let received = String::from_utf8_lossy(&stand.received);
+    assert_eq!(received.matches(r#""error":null"#).count(), 3, "{received}");
+}
