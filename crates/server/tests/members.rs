@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_cluster::{Mark, Position};
 use weir_data::{Schema, Uuid};
 use weir_engine::Database;
+use weir_log::clustered::{Header, State};
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
 use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
@@ -15,6 +16,8 @@ use crate::shell::{insert, transact};
 const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
     "Port":{"columns":{"name":{"type":"string"}}},
     "Manager":{"columns":{"target":{"type":"string"}}}}}"#;
+
+const CONFIG: &str = "/etc/config.json";
 
 const PATH: &str = "/db/member.db";
 
@@ -39,6 +42,15 @@ fn alone() -> Vec<u8> {
     };
     let rows = Database::new(schema, 1).snapshot();
     write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
+    file
+}
+
+/// The file of a server that asks where nobody is.
+fn joining() -> Vec<u8> {
+    let mut file = Vec::new();
+    let state = State::Joining { remotes: vec!["tcp:192.0.2.9:6643".to_owned()] };
+    let (local_address, name) = (ADDRESS.to_owned(), "Net".to_owned());
+    Header { server_id: id(1), local_address, name, cluster_id: None, state }.write(&mut file);
     file
 }
 
@@ -71,8 +83,9 @@ struct Stand {
     now: Now,
     /// Steps that are not on the disk.
     steps: Vec<(DbId, u64)>,
-    /// Files that are to be opened.
+    /// Files that are to be opened, and whether the configuration is to be read.
     opening: Vec<DbId>,
+    is_reading: bool,
     listening: Vec<String>,
     replies: Vec<(CommandId, Result<String, String>)>,
     received: Vec<u8>,
@@ -86,6 +99,7 @@ impl Stand {
             now,
             steps: vec![],
             opening: vec![],
+            is_reading: false,
             listening: vec![],
             replies: vec![],
             received: vec![],
@@ -106,6 +120,7 @@ impl Stand {
             match effect {
                 Effect::Persist { db, step, .. } => self.steps.push((db, step.number)),
                 Effect::Open { db, .. } => self.opening.push(db),
+                Effect::ReadConfiguration { .. } => self.is_reading = true,
                 Effect::Listen { target, .. } => self.listening.push(target),
                 Effect::CommandReply { id, reply } => self.replies.push((id, reply)),
                 Effect::Send { head, body, .. } => {
@@ -120,6 +135,11 @@ impl Stand {
     fn open(&mut self, file: &[u8]) {
         let db = self.opening.pop().expect("a file is to be opened");
         self.round([Event::Opened { db, result: load(file) }]);
+    }
+
+    fn read(&mut self, config: &str) {
+        assert!(std::mem::take(&mut self.is_reading), "a configuration is to be read");
+        self.round([Event::ConfigurationRead { result: Ok(config.as_bytes().to_vec()) }]);
     }
 
     /// All steps so far are on the disk.
@@ -182,4 +202,23 @@ fn a_leader_under_load_without_a_pause_listens_where_it_is_told_to() {
     assert_eq!(stand.listening, ["punix:/other"]);
     let received = String::from_utf8_lossy(&stand.received);
     assert_eq!(received.matches(r#""error":null"#).count(), 3, "{received}");
+}
+
+/// A file that is opened once more is none of the configuration that is to be read.
+#[test]
+fn a_member_that_is_opened_again_does_not_end_a_reload() {
+    let mut stand =
+        Stand::new(Config { config_file: Some(CONFIG.to_owned()), ..Config::default() });
+    stand.read(&format!(r#"{{"remotes":{{}},"databases":{{"{PATH}":null}}}}"#));
+    let db = stand.opening[0];
+    stand.open(&joining());
+    // What is on the disk of its file nobody knows; it has promised nothing.
+    stand.round([Event::FileSuspect { db }]);
+    stand.pass(6000);
+    stand.command(1, "ovsdb-server/reload", &[]);
+    stand.open(&joining());
+    assert_eq!(stand.replies, []);
+    stand.read("nonsense");
+    let failed = "Configuration failed.  See the log file for details.";
+    assert_eq!(stand.replies, [(CommandId(1), Err(failed.to_owned()))]);
 }

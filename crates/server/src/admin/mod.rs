@@ -21,6 +21,8 @@ const COMPACTION_CHECK_US: u64 = 10_000_000;
 /// A reconfiguration under way.
 #[derive(Debug, Default)]
 struct Reconfiguration {
+    /// The configuration has been read, and what it says is being done.
+    takes_effect: bool,
     /// Something could not be done.
     has_failed: bool,
     /// Who asked for it; nobody at the start.
@@ -187,8 +189,10 @@ impl Admin {
         self.opening.remove(&db).expect("a file is answered for once")
     }
 
-    /// A configuration says anew which files are to be opened: none is opened again that it does not name.
-    pub(crate) fn open_none_again(&mut self) {
+    /// A configuration takes effect. It says anew which files are to be opened: none is opened again that it does
+    /// not name.
+    pub(crate) fn take_effect(&mut self) {
+        self.reconfiguring.as_mut().expect("it is under way").takes_effect = true;
         self.to_open_again.clear();
         self.opening.values_mut().for_each(|opening| opening.again = None);
     }
@@ -209,7 +213,7 @@ impl Admin {
     pub(crate) fn open_failed(&mut self, shell: &mut Shell, name: &str, error: &str) {
         let text = format!("failed to open database '{name}': {error}");
         shell.log("ovsdb_server", Level::Warning, text);
-        if let Some(reconfiguration) = &mut self.reconfiguring {
+        if let Some(reconfiguration) = self.reconfiguring.as_mut().filter(|now| now.takes_effect) {
             reconfiguration.has_failed = true;
         }
     }
@@ -217,6 +221,11 @@ impl Admin {
     /// Whether the server is on its way from one configuration to the next.
     pub(crate) fn is_reconfiguring(&self) -> bool {
         self.reconfiguring.is_some()
+    }
+
+    /// Whether a configuration takes effect. Before, files may be opened again of the one that there was.
+    pub(crate) fn is_taking_effect(&self) -> bool {
+        self.reconfiguring.as_ref().is_some_and(|now| now.takes_effect)
     }
 
     /// Whether a part of the reconfiguration under way has failed.

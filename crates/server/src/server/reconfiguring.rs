@@ -117,7 +117,7 @@ impl Server {
     pub(super) fn reconfigure(&mut self, configuration: Configuration) {
         let Configuration { remotes, databases, sync_from, sync_exclude, is_backup } =
             configuration;
-        self.admin.open_none_again();
+        self.admin.take_effect();
         self.remotes.configure(remotes);
         self.backups.configure(sync_from, sync_exclude, is_backup);
         let is_relay = |(_, config): &(String, DbConfig)| config.model == Some(Model::Relay);
@@ -194,7 +194,7 @@ impl Server {
 
     /// Goes on once every database of the configuration has been opened or refused.
     pub(super) fn continue_reconfiguration(&mut self) {
-        if !self.admin.is_reconfiguring() || self.admin.is_opening() {
+        if !self.admin.is_taking_effect() || self.admin.is_opening() {
             return;
         }
         let mut is_done = !self.admin.has_failed();
