@@ -222,3 +222,16 @@ fn a_member_that_is_opened_again_does_not_end_a_reload() {
     let failed = "Configuration failed.  See the log file for details.";
     assert_eq!(stand.replies, [(CommandId(1), Err(failed.to_owned()))]);
 }
+
+#[test]
+fn a_leader_under_load_without_a_pause_keeps_changes_of_its_files_or_not() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    stand.open(&alone());
+    stand.pass(5000);
+    let session = stand.connect(1);
+    let bytes = transact(1, &insert("p")).into_bytes();
+    stand.round([Event::Message { session, bytes }]);
+    assert_eq!(stand.steps.len(), 1, "it leads");
+    stand.command(1, "weir/standalone-history", &["off"]);
+    assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
+}

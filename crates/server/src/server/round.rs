@@ -470,12 +470,12 @@ impl Server {
         has_run
     }
 
-    fn are_all_decided(&self) -> bool {
-        self.databases.values().all(Db::is_decided)
+    /// Whether all is decided but what clusters are to decide: a leader under load is hardly ever without that.
+    fn are_all_settled(&self) -> bool {
+        self.databases.values().all(|db| db.is_decided() || db.has_batch())
     }
 
-    /// Whether a configuration can take effect. What a cluster is to decide nobody waits for: a leader under load is
-    /// hardly ever without that.
+    /// Whether a configuration can take effect.
     fn may_reconfigure(&mut self, configuration: &Configuration) -> bool {
         if self.admin.is_opening() {
             return false;
@@ -487,8 +487,7 @@ impl Server {
             have_left &= self.has_left_lead(*db);
         }
         let can_go = |db: &DbId| self.databases.is_decided(*db) || self.can_remove(*db);
-        let is_settled = |db: &Db| db.is_decided() || db.has_batch();
-        have_left && self.databases.values().all(is_settled) && leaving.iter().all(can_go)
+        have_left && self.are_all_settled() && leaving.iter().all(can_go)
     }
 
     /// Whether the databases that an admin command concerns are decided, and not at work if it
@@ -507,7 +506,7 @@ impl Server {
                 self.databases.get(id).is_none_or(Db::shows_last_commit)
             }
             ("ovsdb-server/compact", None) => self.databases.values().all(Db::shows_last_commit),
-            ("weir/standalone-history", _) => self.are_all_decided(),
+            ("weir/standalone-history", _) => self.are_all_settled(),
             _ => true,
         }
     }
