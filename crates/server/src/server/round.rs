@@ -477,17 +477,15 @@ impl Server {
 
     /// Whether a configuration can take effect.
     fn may_reconfigure(&mut self, configuration: &Configuration) -> bool {
-        if self.admin.is_opening() {
-            return false;
-        }
         let leaving = self.leaving(configuration);
-        // All of them begin at once.
+        // All of them begin at once, and none is left alone whose time passes.
         let mut have_left = true;
         for db in &leaving {
             have_left &= self.has_left_lead(*db);
         }
         let can_go = |db: &DbId| self.databases.is_decided(*db) || self.can_remove(*db);
-        have_left && self.are_all_settled() && leaving.iter().all(can_go)
+        let may_begin = have_left && !self.admin.is_opening();
+        may_begin && self.are_all_settled() && leaving.iter().all(can_go)
     }
 
     /// Whether the databases that an admin command concerns are decided, and not at work if it
