@@ -120,7 +120,9 @@ impl Member {
     /// A copy is given up for which more would have to be kept in memory than is.
     pub(super) fn limit_copy(&mut self) {
         let is_writing = matches!(self.snapshots.copies, Copies::Writing(_));
-        if is_writing && self.node.entry_bytes() > BEHIND_BYTES_MAX {
+        // What the file does not take stays in any case, and nothing else than a copy may end that.
+        let is_kept_for_copy = is_writing && !self.steps.is_failing_for(0, self.now_us);
+        if is_kept_for_copy && self.node.entry_bytes() > BEHIND_BYTES_MAX {
             self.snapshots.copies.give_up();
             let why = format!("more than {BEHIND_BYTES_MAX} bytes were committed meanwhile");
             self.effects.push_back(Effect::FailCopy { why });

@@ -53,11 +53,16 @@ fn what_has_taken_effect_is_appended_to_a_copy_before_that_takes_the_place_of_th
     assert_eq!(texts.matches("OVSDB CLUSTER").count(), 3, "a vote is between them: {texts}");
 }
 
+/// The text of an entry, four of which are more than is kept for a copy.
+fn long() -> Text {
+    format!("[null,{}{{}}]", " ".repeat(70 << 20)).as_bytes().into()
+}
+
 #[test]
 fn a_copy_for_which_too_much_would_stay_in_memory_is_given_up() {
     let (mut bench, two) = leader();
     bench.member.begin_copy();
-    let text: Text = format!("[null,{}{{}}]", " ".repeat(70 << 20)).as_bytes().into();
+    let text = long();
     for n in 100..104 {
         assert_eq!(bench.failed_copies, [""; 0]);
         let proposal = Proposal { eid: Uuid::from_u128(n), text: text.clone() };
@@ -70,4 +75,20 @@ fn a_copy_for_which_too_much_would_stay_in_memory_is_given_up() {
     let mark = bench.member.begin_copy();
     bench.handle(Event::CopyWritten { mark, len: 1000 });
     assert_eq!(bench.member.first_index(), bench.member.last_position().index + 1);
+}
+
+#[test]
+fn a_copy_is_not_given_up_for_what_the_file_does_not_take() {
+    let (mut bench, _) = leader();
+    bench.is_disk_bad = true;
+    let text = long();
+    let proposal = |n| Proposal { eid: Uuid::from_u128(n), text: text.clone() };
+    bench.member.propose(bench.now_us, (100..104).map(proposal).collect()).expect("it leads");
+    bench.run();
+    bench.pass(100);
+    let mark = bench.member.begin_copy();
+    bench.pass(100);
+    bench.handle(Event::CopyWritten { mark, len: 1000 });
+    assert_eq!(bench.failed_copies, [""; 0]);
+    assert!(bench.tail_last.len() > 4 * (70 << 20), "{}", bench.tail_last.len());
 }
