@@ -255,6 +255,7 @@ fn faults(seed: u64) -> Faults {
         away: 40_000,
         cut: 3000,
         reset: 1000,
+        silence: if seed % 3 == 2 { 2000 } else { 0 },
         compact: 1500,
         copy: 500,
         forget: 4000,
@@ -327,7 +328,7 @@ fn whatever_happens_nothing_committed_is_lost() {
     }
     assert!(counts.elections > 20 && counts.acknowledged > 1000, "{counts:?}");
     assert!(counts.snapshots > 0 && counts.compactions > 0 && counts.left > 0, "{counts:?}");
-    assert!(counts.extensions > 0, "{counts:?}");
+    assert!(counts.extensions > 0 && counts.timed_out > 20, "{counts:?}");
     assert!(counts.lost_snapshots > 0 && counts.suspect > 20, "{counts:?}");
     assert!(counts.texts_read > 0 && counts.reads > 100, "{counts:?}");
 }

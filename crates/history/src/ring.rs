@@ -60,7 +60,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Its bytes from there on.
+    /// The bytes of a chunk from there on.
     fn part(&self, from: usize) -> Part {
         Part { bytes: Arc::clone(&self.bytes), from, renumbering: self.renumbering.clone() }
     }

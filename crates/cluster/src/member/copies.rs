@@ -29,9 +29,9 @@ const PARTS_BYTES_MIN: u64 = 64 << 20;
 pub(super) enum Copies {
     #[default]
     None,
-    /// Its snapshot, or a part behind that, is being written.
+    /// The snapshot of a copy, or a part behind that, is being written.
     Writing(Copying),
-    /// It is about to take the file's place.
+    /// The copy is about to take the file's place.
     Finishing(Begins),
 }
 

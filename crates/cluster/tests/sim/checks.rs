@@ -30,6 +30,8 @@ pub struct Counts {
     /// Failed fdatasync(2)s.
     pub suspect: u64,
     pub compactions: u64,
+    /// Connections that were silent until the system ended them.
+    pub timed_out: u64,
     /// Parts that were appended to copies of files before these took the files' place.
     pub extensions: u64,
     /// Questions what is committed that were answered.
@@ -58,6 +60,7 @@ impl Counts {
         self.lost_snapshots += other.lost_snapshots;
         self.suspect += other.suspect;
         self.compactions += other.compactions;
+        self.timed_out += other.timed_out;
         self.extensions += other.extensions;
         self.texts_read += other.texts_read;
         self.reads += other.reads;

@@ -17,6 +17,9 @@ pub struct Faults {
     pub cut: u64,
     /// A connection ends.
     pub reset: u64,
+    /// A server hears nothing long of another one; or a connection goes silent both ways. What is silent ends
+    /// after two seconds, also where it is cut.
+    pub silence: u64,
     /// A file is compacted.
     pub compact: u64,
     /// A file is copied.
@@ -103,6 +106,22 @@ impl World {
             let at = self.rng.below(self.network.ends.len() as u64) as usize;
             let end = *self.network.ends.keys().nth(at).expect("it is one of them");
             self.break_connection(end);
+        }
+        if happens(&mut self.rng, f.silence) && !self.network.ends.is_empty() {
+            let at = self.rng.below(self.network.ends.len() as u64) as usize;
+            let (end, other) = self.network.ends.iter().nth(at).expect("it is one of them");
+            let (end, other) = (*end, *other);
+            if self.rng.one_in(2) {
+                self.tell(format!("a connection of {} and {} is silent", end.server, other.server));
+                self.go_silent(end);
+                self.go_silent(other);
+            } else if self.network.narrow.len() < 3 {
+                let (pair, most) = ((end.server, other.server), 50 + self.rng.below(300) as usize);
+                self.tell(format!("what is longer than {most} is lost: {pair:?}"));
+                self.network.narrow.insert(pair, most);
+            } else {
+                self.network.narrow.clear();
+            }
         }
         if happens(&mut self.rng, f.compact) {
             let n = self.some_server();

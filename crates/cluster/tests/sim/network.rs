@@ -23,10 +23,18 @@ pub struct Network {
     accepted: u64,
     /// Pairs of which the second one hears nothing of the first one.
     pub cut: BTreeSet<(usize, usize)>,
+    /// Pairs of which the second one hears nothing of the first one that is longer than so many bytes.
+    pub narrow: BTreeMap<(usize, usize), usize>,
+    /// Ends of which nothing comes to the other end any more.
+    silent: BTreeSet<End>,
 }
 
 /// Connections that come have numbers from here on, so that they differ from those that were made.
 const ACCEPTED_FROM: u64 = 1 << 32;
+
+/// How long an end is silent before the system ends it, and how much longer at most: `TCP_USER_TIMEOUT`.
+const SILENT_US: u64 = 2_000_000;
+const SILENT_MORE_US: u64 = 300_000;
 
 fn reset() -> Option<String> {
     Some("Connection reset by peer".into())
@@ -58,8 +66,14 @@ impl World {
 
     pub(super) fn send(&mut self, from: End, bytes: &[u8]) {
         let Some(to) = self.network.ends.get(&from).copied() else { return };
-        // What a stream carries is stuck in a cut until the connection ends.
-        if self.network.cut.contains(&(from.server, to.server)) {
+        // What a stream carries is stuck in a cut until the connection ends, and so is what comes behind it.
+        let pair = (from.server, to.server);
+        let is_too_long = self.network.narrow.get(&pair).is_some_and(|most| bytes.len() > *most);
+        let is_cut = self.network.cut.contains(&pair);
+        if (is_cut && self.faults.silence > 0) || is_too_long {
+            self.go_silent(from);
+        }
+        if is_cut || self.network.silent.contains(&from) {
             return;
         }
         let is_silent = matches!(
@@ -82,17 +96,49 @@ impl World {
 
     /// A connection is closed at one end; the other end hears of it.
     pub(super) fn close(&mut self, end: End) {
+        self.network.silent.remove(&end);
         let Some(other) = self.network.ends.remove(&end) else { return };
-        for end in [end, other] {
-            self.network.ends.remove(&end);
-            self.network.last_at.remove(&end);
-        }
+        self.forget_ends([end, other]);
+        self.network.silent.remove(&other);
         let lost = Event::Lost { link: other.link, error: reset() };
         self.later(self.now_us + 1000, other.server, Due::Event(lost));
     }
 
+    /// Nothing of an end comes to the other one any more, and after a while the system ends it.
+    pub(super) fn go_silent(&mut self, end: End) {
+        if self.network.silent.insert(end) {
+            let at = self.now_us + SILENT_US + self.rng.below(SILENT_MORE_US);
+            self.later(at, end.server, Due::TimedOut(end.link));
+        }
+    }
+
+    /// The system ends a connection that was silent; the other end hears of it unless it has gone silent, too.
+    pub(super) fn time_out(&mut self, end: End) {
+        if !self.network.silent.remove(&end) {
+            return;
+        }
+        self.checks.counts.timed_out += 1;
+        let other = self.network.ends.get(&end).copied();
+        if other.is_some_and(|other| self.network.silent.contains(&other)) {
+            self.forget_ends([end].into_iter().chain(other));
+        } else {
+            self.close(end);
+        }
+        let (link, error) = (end.link, Some("Connection timed out".into()));
+        self.event(end.server, Event::Lost { link, error });
+    }
+
+    /// The numbers of these ends may be those of others from now on.
+    fn forget_ends(&mut self, ends: impl IntoIterator<Item = End>) {
+        for end in ends {
+            self.network.ends.remove(&end);
+            self.network.last_at.remove(&end);
+        }
+    }
+
     /// All connections of a server end with its process.
     pub(super) fn close_all(&mut self, n: usize) {
+        self.network.silent.retain(|end| end.server != n);
         let ends = self.network.ends.keys().filter(|end| end.server == n);
         for end in ends.copied().collect::<Vec<_>>() {
             self.close(end);
@@ -110,6 +156,7 @@ impl World {
 
     /// Everybody hears everybody again; connections that were cut have lost bytes, so they end.
     pub fn heal(&mut self) {
+        self.network.narrow.clear();
         let cut = std::mem::take(&mut self.network.cut);
         let ends: Vec<(End, End)> =
             self.network.ends.iter().map(|(end, other)| (*end, *other)).collect();

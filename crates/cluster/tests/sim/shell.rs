@@ -141,8 +141,12 @@ impl World {
             server.has_left = true;
             return;
         };
-        server.id = opened.server;
         let is_again = opened.replaces.is_some();
+        if is_again {
+            // It may have been told late, and have acknowledged more meanwhile.
+            server.lost.push((server.id, server.disk.copy()));
+        }
+        server.id = opened.server;
         let front = server.disk.front.applied();
         server.applied = if is_again { BTreeMap::new() } else { front };
         server.applied_to = if is_again { 0 } else { server.disk.front.mark.last.index };

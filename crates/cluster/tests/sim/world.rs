@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use weir_cluster::{Event, Mark, Member, Position};
+use weir_cluster::{Event, LinkId, Mark, Member, Position};
 use weir_data::Uuid;
 use weir_log::clustered::Servers;
 
@@ -25,6 +25,8 @@ pub enum Due {
         result: Result<u64, String>,
     },
     Event(Event),
+    /// A connection has been silent for long.
+    TimedOut(LinkId),
     /// What comes of a snapshot that is being received, of this number.
     Beside(u64, Event),
     /// A file that takes nothing, or cannot be read, is to be rewritten.
@@ -58,6 +60,9 @@ pub struct World {
 /// for an election, some for attempts to connect that wait longest, and for a snapshot and a server
 /// that joins behind it.
 pub const SETTLE_TIMERS: u64 = 15;
+
+/// Whose connections have been silent is not believed before they have lived for 10 s.
+const SILENCE_US: u64 = 13_000_000;
 
 /// The election timer of a new cluster, in milliseconds.
 const TIMER_MS: u64 = 1000;
@@ -186,6 +191,7 @@ impl World {
                 }
                 self.event(n, event);
             }
+            Due::TimedOut(link) => self.time_out(End { server: n, link }),
             Due::Beside(number, event) if self.is_beside(n, number) => self.event(n, event),
             Due::Beside(..) => {}
             Due::Rewrite => self.rewrite(n),
@@ -197,10 +203,13 @@ impl World {
 
     /// Ends all faults, and waits until somebody leads and everybody has everything.
     pub fn settle(&mut self) {
+        let least_us = if self.faults.silence > 0 { SILENCE_US } else { 0 };
         self.calm();
         let timers = self.servers.iter().filter_map(|server| server.member.as_ref());
         let timer_ms = timers.map(Member::election_timer_ms).max().unwrap_or(TIMER_MS);
-        for n in 1..=SETTLE_TIMERS {
+        let (started_us, mut n) = (self.now_us, 0);
+        while n < SETTLE_TIMERS || self.now_us < started_us + least_us {
+            n += 1;
             self.run_for(timer_ms);
             if self.leader().is_some_and(|leader| self.propose(leader, 1)) {
                 self.run_for(timer_ms);

@@ -56,7 +56,7 @@ enum Last {
     Command { id: CommandId, name: String, args: Vec<String> },
     /// The configuration file has been read.
     Configuration(Result<Vec<u8>, String>),
-    /// It takes effect: databases may go.
+    /// What was read takes effect: databases may go.
     Reconfiguration(Configuration),
 }
 
