@@ -511,7 +511,7 @@ fn interrupted(words: &[&str], servers: usize) {
         .args(["--no-floor", &format!("--peer=weir={WEIR}")])
         .arg(format!("--dir={}", dir.display()))
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(scratch.path("said")).expect("a file"))
         .spawn()
         .expect("weir-bench");
     let entries = || std::fs::read_dir(&dir).expect("the folder").flatten();
@@ -523,7 +523,9 @@ fn interrupted(words: &[&str], servers: usize) {
     let stopped = Command::new("kill").args(["-TERM", &run.id().to_string()]).status();
     assert!(stopped.expect("kill").success());
     let status = run.wait().expect("its end");
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+    let said = std::fs::read_to_string(scratch.path("said")).unwrap_or_default();
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    assert_eq!(signal, Some(15), "{status}: {said}");
     assert_eq!(entries().count(), 0, "files are left");
     // Whoever adopts them reaps them.
     let is_gone = |pid: &u32| {
