@@ -296,6 +296,13 @@ impl Peers {
         Some(link.since_us)
     }
 
+    /// Since when there is a connection to a member that would carry what is said on a lane.
+    pub(crate) fn reached_since(&self, peer: Uuid, lane: Lane) -> Option<u64> {
+        let is_of_lane = |made: Made| made == Made::ByUs(lane) || made == Made::ByPeer(Some(lane));
+        let is_it = |link: &&Link| link.is_ours && link.peer == Some(peer) && is_of_lane(link.made);
+        self.links.values().filter(is_it).map(|link| link.since_us).min()
+    }
+
     /// A peer answers on this connection. True if its last answer came on another one: what it has answered since may
     /// be lost, there or for want of any connection.
     pub(crate) fn answers_on(&mut self, id: LinkId, peer: Uuid) -> bool {

@@ -35,6 +35,10 @@ const CUTS_TIMERS: u64 = 5;
 /// Such a connection has lived for so long at least, in microseconds: the system ends one that carries nothing sooner.
 const CUTS_US_MIN: u64 = 10_000_000;
 
+/// A connection for requests on which nothing was asked is believed to carry them after this long, in microseconds:
+/// clients go where they are answered, so perhaps nothing ever is.
+const IDLE_US_MIN: u64 = 60_000_000;
+
 /// What the system says of a connection whose other end has acknowledged nothing for too long: nothing came back
 /// (`ETIMEDOUT`), or a router or firewall has said that nothing goes there.
 const CUT: [&str; 4] =
@@ -196,9 +200,12 @@ impl Member {
             false => CUTS_US_MIN,
         };
         let Self { silence, peers, now_us, .. } = self;
-        let lives = |peer: &Uuid| {
-            let since_us = peers.carries_since(*peer, Lane::Log);
+        let lives_for = |since_us: Option<u64>, least_us| {
             since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) > least_us)
+        };
+        let lives = |peer: &Uuid| {
+            lives_for(peers.carries_since(*peer, Lane::Log), least_us)
+                || lives_for(peers.reached_since(*peer, Lane::Log), least_us.max(IDLE_US_MIN))
         };
         silence.cuts.retain(|peer, _| !lives(peer));
     }

@@ -61,8 +61,9 @@ pub struct World {
 /// that joins behind it.
 pub const SETTLE_TIMERS: u64 = 15;
 
-/// Whose connections have been silent is not believed before they have lived for 10 s.
-const SILENCE_US: u64 = 13_000_000;
+/// Whose connections have been silent is not believed before others have lived for a minute, and what was silent last
+/// goes on being that for 2.3 s.
+const SILENCE_US: u64 = 66_000_000;
 
 /// The election timer of a new cluster, in milliseconds.
 const TIMER_MS: u64 = 1000;
