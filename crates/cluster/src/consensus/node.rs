@@ -13,7 +13,8 @@ use weir_log::clustered::Servers;
 use super::check::{self, Odd};
 use super::disk::Disk;
 use super::messages::{
-    APPEND, APPEND_ANSWER, COMMIT, as_many_as_fit, is_free, to_message, to_step,
+    APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, TIMEOUT_NOW, as_many_as_fit, is_free, to_message,
+    to_step,
 };
 use super::servers::Numbers;
 use super::store::{Fetch, Mark, Store};
@@ -105,6 +106,8 @@ pub(crate) struct Node {
     disk: Disk,
     /// Ticks so far.
     ticks: u64,
+    /// The last term in which the node has led: in no later one it says what only a leader says.
+    led: u64,
     /// To whom entries were sent of whom it is not known where their logs end, by number.
     probes: BTreeMap<u64, Probe>,
     /// Members, by number, whose answers may have been lost: they are asked once more what they have.
@@ -142,18 +145,22 @@ impl Node {
             before: None,
             disk,
             ticks: 0,
+            led: 0,
             probes: BTreeMap::new(),
             unsure: BTreeSet::new(),
             owes_answer: false,
         };
-        node.draw();
+        node.has_stepped();
         node
     }
 
-    /// The library draws election timeouts from randomness of its own: they are a function of the
-    /// seed, the term and the role instead.
-    fn draw(&mut self) {
+    /// The library may have changed role or term. It draws election timeouts from randomness of its own: they are a
+    /// function of the seed, the term and the role instead.
+    fn has_stepped(&mut self) {
         let raft = &mut self.raw.raft;
+        if raft.state == StateRole::Leader {
+            self.led = raft.term;
+        }
         let mut n = self.seed ^ raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (raft.state as u64);
         // splitmix64
         n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -333,7 +340,7 @@ impl Node {
         if !is_waiting || self.ticks_left() > 1 {
             self.raw.tick();
         }
-        self.draw();
+        self.has_stepped();
     }
 
     /// Asks for votes now, unless entries are on their way to the disk: the next tick tries again. Who is no voter
@@ -341,7 +348,7 @@ impl Node {
     pub(crate) fn campaign(&mut self) {
         if self.raw.raft.promotable() && check::is_persisted(&self.raw.raft) {
             let _ = self.raw.campaign();
-            self.draw();
+            self.has_stepped();
         }
     }
 
@@ -360,7 +367,7 @@ impl Node {
     pub(crate) fn step_down(&mut self) {
         let term = self.term();
         self.raw.raft.become_follower(term, raft::INVALID_ID);
-        self.draw();
+        self.has_stepped();
     }
 
     /// A peer has said something. Answers with a remark for the log, if there is one to make.
@@ -391,7 +398,7 @@ impl Node {
         {
             self.swallow_answer(accepted);
         }
-        self.draw();
+        self.has_stepped();
         Ok(remark)
     }
 
@@ -521,7 +528,7 @@ impl Node {
         let servers = self.raw.raft.prs();
         self.probes.retain(|number, _| servers.get(*number).is_some());
         self.unsure.retain(|number| servers.get(*number).is_some());
-        self.draw();
+        self.has_stepped();
     }
 
     /// What the library wants to be done, if anything.
@@ -570,7 +577,7 @@ impl Node {
             ready.committed.push(Entry { at, content });
         }
         self.raw.advance_append_async(rd);
-        self.draw();
+        self.has_stepped();
         Some(ready)
     }
 
@@ -580,6 +587,8 @@ impl Node {
             assert_eq!(message.get_msg_type(), MessageType::MsgSnapshot, "all others are steps");
             return ready.behind.push(to);
         };
+        let is_said_by_leader = matches!(step.kind, APPEND | HEARTBEAT | TIMEOUT_NOW);
+        assert!(!is_said_by_leader || step.term <= self.led, "a leader's word: {step:?}");
         // In any other state the library learns from the answer where the member is.
         let is_followed = |to| {
             let progress = self.raw.raft.prs().get(to);
@@ -624,9 +633,10 @@ impl Node {
     }
 
     /// A member has everything up to this entry, and no more: if entries were sent behind it, they have come and were
-    /// not kept, and the member takes them now.
+    /// not kept, and the member takes them now. The answer may come to who leads no more; the library would send them
+    /// in the name of the next leader.
     fn probe_untaken(&mut self, to: u64, answered: (u64, u64)) {
-        if self.probes.get(&to).is_none_or(|probe| probe.behind != answered) {
+        if !self.is_leader() || self.probes.get(&to).is_none_or(|probe| probe.behind != answered) {
             return;
         }
         self.probes.remove(&to);
@@ -642,7 +652,7 @@ impl Node {
     pub(crate) fn persisted(&mut self, number: u64) {
         self.disk.persisted(number);
         self.raw.on_persist_ready(number);
-        self.draw();
+        self.has_stepped();
     }
 
     /// Entries up to this one have taken effect.
@@ -674,7 +684,7 @@ impl Node {
         self.owes_answer = true;
         // Who goes on refusing must notice all the same that its leader is gone.
         (self.raw.raft.leader_id, self.raw.raft.election_elapsed) = (leader, elapsed);
-        self.draw();
+        self.has_stepped();
     }
 
     /// Answers of a member come on another connection than before: they come in order on one, so the last ones on
@@ -700,7 +710,7 @@ impl Node {
         let number = self.numbers.of(id);
         self.probes.remove(&number);
         self.raw.report_unreachable(number);
-        self.draw();
+        self.has_stepped();
     }
 
     /// A snapshot has come to its member, or has not.
@@ -708,7 +718,7 @@ impl Node {
         let status = if has_come { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         let number = self.numbers.of(id);
         self.raw.report_snapshot(number, status);
-        self.draw();
+        self.has_stepped();
     }
 
     /// Whether a snapshot says more than the log.
@@ -746,7 +756,7 @@ impl Node {
             let log = self.raw.mut_store().begin_anew(mark, voters);
             self.before = Some((log, before, disk));
         }
-        self.draw();
+        self.has_stepped();
     }
 
     /// The snapshot is in the file's place.

@@ -1,7 +1,7 @@
 //! Becoming a member: a server asks whom it knows; the leader sends it everything as a learner, and
 //! then makes it a member with an entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::Uuid;
@@ -378,7 +378,9 @@ impl Member {
     /// Other servers are members, as of the entry of this index.
     pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers, index: u64) {
         let servers = Arc::clone(&self.servers);
-        self.promises.retain(|id| servers.contains_key(id));
+        let is_known = |id: &Uuid| servers.contains_key(id) || self.is_being_added(id);
+        let known: BTreeSet<Uuid> = self.promises.servers().filter(is_known).collect();
+        self.promises.retain(&known);
         self.joins.doubted.retain(|id, _| servers.contains_key(id));
         let own = self.id();
         let is_in = self.servers.contains_key(&own);

@@ -290,7 +290,8 @@ impl Member {
                     // They are answered later; the leader's heartbeats are heard.
                     return Ok(());
                 }
-                if self.servers.contains_key(&from) {
+                // What a server acknowledges before it is a member counts once it is one.
+                if self.servers.contains_key(&from) || self.is_being_added(&from) {
                     self.promises.heard(from, &step);
                 }
                 self.note_leaders_log(from, &step);

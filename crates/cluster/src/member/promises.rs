@@ -4,7 +4,7 @@
 //! joins again as a new server, of which nobody has heard a promise; for that a majority of the others
 //! removes the old one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_data::Uuid;
 use weir_log::clustered::FORGOT;
@@ -81,9 +81,14 @@ impl Promises {
         promised <= self.opened || self.own.get(&promised.term).is_some_and(is_own)
     }
 
-    /// Who is no member promises nothing.
-    pub(super) fn retain(&mut self, is_member: impl Fn(&Uuid) -> bool) {
-        self.of.retain(|id, _| is_member(id));
+    /// Who was heard to promise something.
+    pub(super) fn servers(&self) -> impl Iterator<Item = Uuid> {
+        self.of.keys().copied()
+    }
+
+    /// What all others have promised does not matter any more.
+    pub(super) fn retain(&mut self, servers: &BTreeSet<Uuid>) {
+        self.of.retain(|id, _| servers.contains(id));
     }
 }
 

@@ -193,6 +193,27 @@ fn a_long_entry_is_sent_again_when_its_receiver_takes_it() {
     assert_eq!(bench.member.committed(), eight.index);
 }
 
+/// Entries that say nothing but their term would be taken for those of its leader.
+#[test]
+fn an_answer_to_who_leads_no_more_is_not_followed_by_entries() {
+    let mut bench = Bench::leader();
+    let [three, log] = [Lane::Control, Lane::Log].map(|lane| bench.greet(server(3), lane));
+    let seven = bench.member.last_position();
+    bench.acknowledge(three, seven);
+    let eight = bench.propose(8);
+    let (kind, index) = (APPEND_REPLY, eight.index);
+    let (reject_hint, log_term) = (seven.index, seven.term);
+    let refused =
+        Step { kind, term: 3, index, reject: true, reject_hint, log_term, ..Step::default() };
+    bench.say(three, refused);
+    let two = bench.greet(server(2), Lane::Control);
+    bench.say(two, Step { kind: HEARTBEAT, term: 4, ..Step::default() });
+    assert_eq!(bench.member.leader(), Some(server(2)));
+    let before = entries_sent(&bench, log).len();
+    bench.acknowledge(three, seven);
+    assert_eq!(entries_sent(&bench, log).len(), before);
+}
+
 /// Answers wait for what is written before them, and may be given up with it.
 #[test]
 fn who_gave_answers_up_answers_the_next_step_of_its_leader() {

@@ -3,7 +3,7 @@
 use super::bench::{Bench, CLUSTER, address, data, server};
 use crate::consensus::{APPEND, APPEND_ANSWER, HEARTBEAT, VOTE_REQUEST};
 use crate::member::promises::{OWN_TERMS_MAX, Promises};
-use crate::wire::{Hello, Lane, Step};
+use crate::wire::{Frame, Hello, Lane, Step};
 use crate::{Opened, Position};
 
 /// Another member greets one that is in term 2, with a log up to entry 6.
@@ -57,6 +57,34 @@ fn what_was_promised_since_the_start_is_not_forgotten() {
         greet_with(&mut bench, term, index);
         assert_eq!(bench.has_forgotten, has_forgotten, "term {term}, entry {index}");
     }
+}
+
+/// What a server acknowledges counts towards a majority from when it is a member on, also what it said before that.
+#[test]
+fn what_a_server_acknowledged_before_it_was_a_member_is_remembered() {
+    let mut bench = Bench::leader();
+    let two = bench.greet(server(2), Lane::Control);
+    let four = bench.accept();
+    let (cluster, lane, address) = (Some(CLUSTER), Some(Lane::Control), address(4));
+    let (to, from, promised) = (None, server(4), None);
+    let hello = Hello { cluster, to, from, address: Some(address.clone()), lane, promised };
+    bench.hello(four, &hello);
+    bench.frame(four, &Frame::Join { address, replaces: None });
+    let before = bench.member.last_position();
+    for _ in 0..50 {
+        bench.pass(100);
+        let last = bench.member.last_position();
+        bench.acknowledge(four, last);
+        // Who is to become a member is one when the others have that.
+        bench.acknowledge(two, before);
+    }
+    let last = bench.propose(100);
+    bench.acknowledge(four, last);
+    let joined = Position { index: before.index + 1, ..before };
+    assert!(last.index > joined.index && bench.member.committed() < joined.index);
+    bench.acknowledge(two, joined);
+    assert!(bench.member.servers.contains_key(&server(4)));
+    assert_eq!(bench.member.promises.of(server(4)), Some(last));
 }
 
 /// Of as many terms as a flapping cluster has not all are remembered; what is not is taken for known.
