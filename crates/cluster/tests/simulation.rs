@@ -270,6 +270,7 @@ fn faults(seed: u64) -> Faults {
         join: 10_000,
         leave: 15_000,
         kick: 15_000,
+        moves: if seed % 7 == 3 { 6000 } else { 0 },
         hand_over: 5000,
         timer: 8000,
         delay: 20,
@@ -326,6 +327,7 @@ fn whatever_happens_nothing_committed_is_lost() {
     if number("WEIR_SEEDS").or(number("WEIR_SECONDS")).is_some() {
         return;
     }
+    assert!(counts.moves > 10, "{counts:?}");
     assert!(counts.elections > 20 && counts.acknowledged > 1000, "{counts:?}");
     assert!(counts.snapshots > 0 && counts.compactions > 0 && counts.left > 0, "{counts:?}");
     assert!(counts.extensions > 0 && counts.timed_out > 20, "{counts:?}");

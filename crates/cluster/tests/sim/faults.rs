@@ -2,6 +2,7 @@
 
 use super::forgetting::Forgets;
 use super::rng::Rng;
+use super::shell::Server;
 use super::world::World;
 
 /// How likely things are: one in so many milliseconds, 0 for never.
@@ -48,6 +49,8 @@ pub struct Faults {
     pub leave: u64,
     /// A member is removed by another one.
     pub kick: u64,
+    /// A member comes back at another address.
+    pub moves: u64,
     /// The leader hands leadership over.
     pub hand_over: u64,
     /// The election timer is changed.
@@ -188,6 +191,10 @@ impl World {
                 self.run(n);
             }
         }
+        if happens(&mut self.rng, f.moves) {
+            let n = self.some_server();
+            self.move_server(n);
+        }
         if happens(&mut self.rng, f.hand_over) {
             let n = self.some_server();
             let now_us = self.clock(n);
@@ -207,6 +214,29 @@ impl World {
                 self.run(n);
             }
         }
+    }
+
+    /// The power goes at a member, and comes back where it has another address. Where several move before the others
+    /// have taken that up, nobody may find anybody: one does.
+    fn move_server(&mut self, n: usize) {
+        let is_known = |server: &Server| self.is_where_it_is_known(server);
+        let all_are = self.servers.iter().filter(|server| !server.has_left).all(is_known);
+        let id = &self.servers[n].id;
+        let is_member = self.checks.last_servers().contains_key(id);
+        if !all_are || !is_member || self.told_to_go.contains(id) {
+            return;
+        }
+        self.crash(n, self.faults.down);
+        self.checks.counts.moves += 1;
+        let address = format!("tcp:10.1.{}.{}:6643", self.checks.counts.moves, n + 1);
+        self.tell(format!("{n} moves to {address}"));
+        self.servers[n].address = address;
+    }
+
+    /// Whether a server is no member, or listens where the list of members says.
+    pub(super) fn is_where_it_is_known(&self, server: &Server) -> bool {
+        let known = self.checks.last_servers().get(&server.id);
+        known.is_none_or(|known| *known == server.address)
     }
 
     /// Whether a server may go: three stay, without those that have been told to go.

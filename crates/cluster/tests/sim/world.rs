@@ -242,6 +242,9 @@ impl World {
             if is_in && (server.applied_to < last || !member.is_member()) {
                 return Some(format!("{n} is behind {last}: {}", server.applied_to));
             }
+            if !self.is_where_it_is_known(server) {
+                return Some(format!("{n} is looked for where it was"));
+            }
             if is_in && (!member.is_connected() || member.leader() != Some(self.servers[leader].id))
             {
                 return Some(format!("{n} does not know that {leader} leads"));
