@@ -284,6 +284,16 @@ impl Disk {
         (lists.iter().any(is_in), lists.last().is_some_and(is_in))
     }
 
+    /// The servers that a server which starts takes for members, unless it is opened no more.
+    pub fn servers(&self, server: Uuid) -> Option<Servers> {
+        let (opened, committed) = self.open((server, server), "", "", (0, usize::MAX))?;
+        let servers = committed.into_iter().rev().find_map(|entry| match entry.content {
+            Content::Servers(servers) => Some((*servers).clone()),
+            _ => None,
+        });
+        Some(servers.unwrap_or(opened.snapshot_servers))
+    }
+
     /// What a server finds when it starts, and what is committed of it. Of that no text but the
     /// last one stays in memory. Nothing if the server was removed, and has forgotten what it had promised.
     pub fn open(

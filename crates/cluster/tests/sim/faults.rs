@@ -217,16 +217,20 @@ impl World {
     }
 
     /// The power goes at a member, and comes back where it has another address. Where several move before the others
-    /// have taken that up, nobody may find anybody: one does.
+    /// have taken that up, nobody may find anybody: one does, whose file says where they are.
     fn move_server(&mut self, n: usize) {
         let is_known = |server: &Server| self.is_where_it_is_known(server);
         let all_are = self.servers.iter().filter(|server| !server.has_left).all(is_known);
-        let id = &self.servers[n].id;
-        let is_member = self.checks.last_servers().contains_key(id);
-        if !all_are || !is_member || self.told_to_go.contains(id) {
+        let id = self.servers[n].id;
+        if !all_are || self.told_to_go.contains(&id) {
             return;
         }
         self.crash(n, self.faults.down);
+        let members = self.checks.last_servers();
+        let known = self.servers[n].disk.servers(id);
+        if !members.contains_key(&id) || known.as_ref() != Some(members) {
+            return;
+        }
         self.checks.counts.moves += 1;
         let address = format!("tcp:10.1.{}.{}:6643", self.checks.counts.moves, n + 1);
         self.tell(format!("{n} moves to {address}"));

@@ -575,7 +575,9 @@ impl World {
         let last = server.disk.front.mark.last.index;
         let is_broken = server.disk.is_suspect || server.disk.is_unread;
         let has_more = server.applied_to > last || is_broken;
-        if is_busy || !has_more || member.applied() < last || server.installing > 0 {
+        // Who still joins has no tables to write.
+        let has_tables = server.applied_to > 0;
+        if is_busy || !has_tables || !has_more || member.applied() < last || server.installing > 0 {
             return;
         }
         let mark = member.begin_copy();
