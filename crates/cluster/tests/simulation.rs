@@ -249,13 +249,15 @@ fn silent_members_are_removed_where_that_was_wished_and_three_stay() {
 
 /// Everything at once, now and then.
 fn faults(seed: u64) -> Faults {
+    let removes_silent = seed % 11 == 7;
     Faults {
         crash: 4000,
         down: 3000,
-        away: 40_000,
+        away: if removes_silent { 8000 } else { 40_000 },
         cut: 3000,
         reset: 1000,
         silence: if seed % 3 == 2 { 2000 } else { 0 },
+        is_dark: seed % 6 == 5,
         compact: 1500,
         copy: 500,
         forget: 4000,
@@ -270,6 +272,7 @@ fn faults(seed: u64) -> Faults {
         join: 10_000,
         leave: 15_000,
         kick: 15_000,
+        removal_ms: removes_silent.then_some(8000),
         moves: if seed % 7 == 3 { 6000 } else { 0 },
         hand_over: 5000,
         timer: 8000,

@@ -48,6 +48,8 @@ pub struct Counts {
     /// Entries that changed the election timer.
     pub timers: u64,
     pub left: u64,
+    /// Members that were to be removed since they were silent.
+    pub silent: u64,
     /// Members that came back at another address.
     pub moves: u64,
     /// Most election timers that it took until all was well after faults.
@@ -73,6 +75,7 @@ impl Counts {
         self.timers += other.timers;
         self.left += other.left;
         self.moves += other.moves;
+        self.silent += other.silent;
         self.settled_timers = self.settled_timers.max(other.settled_timers);
     }
 }

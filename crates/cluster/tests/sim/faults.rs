@@ -21,6 +21,8 @@ pub struct Faults {
     /// A server hears nothing long of another one; or a connection goes silent both ways. What is silent ends
     /// after two seconds, also where it is cut.
     pub silence: u64,
+    /// Nobody answers attempts to connect to who is down, or where a cut is; they are refused otherwise.
+    pub is_dark: bool,
     /// A file is compacted.
     pub compact: u64,
     /// A file is copied.
@@ -49,6 +51,8 @@ pub struct Faults {
     pub leave: u64,
     /// A member is removed by another one.
     pub kick: u64,
+    /// Members are removed that were silent for so many milliseconds.
+    pub removal_ms: Option<u64>,
     /// A member comes back at another address.
     pub moves: u64,
     /// The leader hands leadership over.
@@ -219,10 +223,9 @@ impl World {
     /// The power goes at a member, and comes back where it has another address. Where several move before the others
     /// have taken that up, nobody may find anybody: one does, whose file says where they are.
     fn move_server(&mut self, n: usize) {
-        let is_known = |server: &Server| self.is_where_it_is_known(server);
-        let all_are = self.servers.iter().filter(|server| !server.has_left).all(is_known);
         let id = self.servers[n].id;
-        if !all_are || self.told_to_go.contains(&id) {
+        let is_up = self.servers[n].member.is_some();
+        if !is_up || !self.all_are_where_they_are_known() || self.told_to_go.contains(&id) {
             return;
         }
         self.crash(n, self.faults.down);
@@ -243,6 +246,10 @@ impl World {
         known.is_none_or(|known| *known == server.address)
     }
 
+    pub(super) fn all_are_where_they_are_known(&self) -> bool {
+        self.servers.iter().all(|server| server.has_left || self.is_where_it_is_known(server))
+    }
+
     /// Whether a server may go: three stay, without those that have been told to go.
     fn may_go(&self, n: usize) -> bool {
         let servers = self.checks.last_servers();
@@ -252,7 +259,8 @@ impl World {
         let staying = servers.keys().filter(|id| !self.told_to_go.contains(*id)).count();
         let known = self.servers.iter().filter(|server| !server.has_left);
         let is_up = known.filter(|server| servers.contains_key(&server.id)).count();
-        staying > 3 && is_up == servers.len()
+        // Who has moved may find nobody but the one that goes.
+        staying > 3 && is_up == servers.len() && self.all_are_where_they_are_known()
     }
 
     fn some_server(&mut self) -> usize {

@@ -113,7 +113,7 @@ impl World {
             && self.forgetful.is_none()
             && others.all(|(_, server)| is_well(server))
             // Of who has forgotten at another address, too, an operator removes what it was.
-            && self.servers.iter().all(|server| self.is_where_it_is_known(server))
+            && self.all_are_where_they_are_known()
     }
 
     /// Whether what goes wrong would keep a server that forgets from hearing of it.

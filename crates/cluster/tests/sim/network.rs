@@ -27,6 +27,8 @@ pub struct Network {
     pub narrow: BTreeMap<(usize, usize), usize>,
     /// Ends of which nothing comes to the other end any more.
     silent: BTreeSet<End>,
+    /// Ends of connections that are being made, while nobody answers.
+    attempts: BTreeSet<End>,
 }
 
 /// Connections that come have numbers from here on, so that they differ from those that were made.
@@ -36,27 +38,51 @@ const ACCEPTED_FROM: u64 = 1 << 32;
 const SILENT_US: u64 = 2_000_000;
 const SILENT_MORE_US: u64 = 300_000;
 
+/// An attempt to connect that nobody answers is made again after so long, then after twice as long each time, and
+/// is given up after the longer time.
+const ATTEMPT_US: u64 = 1_000_000;
+const PATIENCE_US: u64 = 5_000_000;
+
 fn reset() -> Option<String> {
     Some("Connection reset by peer".into())
 }
 
 impl World {
     pub(super) fn connect(&mut self, n: usize, link: LinkId, address: &str) {
+        self.network.attempts.insert(End { server: n, link });
+        self.attempt(n, self.now_us, link, address);
+    }
+
+    /// A server connects, and has tried to since then.
+    pub(super) fn attempt(&mut self, n: usize, since_us: u64, link: LinkId, address: &str) {
+        let ours = End { server: n, link };
+        if !self.network.attempts.contains(&ours) {
+            return;
+        }
         let at = self.now_us + 500 + 1000 * self.rng.below(self.faults.delay.max(1));
         let target = self.servers.iter().position(|server| server.address == address);
         let cut = &self.network.cut;
-        let target = target.filter(|target| {
-            self.servers[*target].member.is_some()
-                && !cut.contains(&(n, *target))
-                && !cut.contains(&(*target, n))
-        });
+        let is_cut = |target: &usize| cut.contains(&(n, *target)) || cut.contains(&(*target, n));
+        let is_up = |target: &usize| self.servers[*target].member.is_some();
+        let again_us = 2 * self.now_us - since_us + ATTEMPT_US;
+        if self.faults.is_dark && target.is_some_and(|target| is_cut(&target) || !is_up(&target)) {
+            let ends_us = since_us + PATIENCE_US;
+            if again_us < ends_us {
+                let due = Due::Attempt { since_us, link, address: address.to_owned() };
+                return self.later(again_us, n, due);
+            }
+            self.network.attempts.remove(&ours);
+            let lost = Event::Lost { link, error: Some("Connection timed out".into()) };
+            return self.later(ends_us, n, Due::Event(lost));
+        }
+        let target = target.filter(|target| is_up(target) && !is_cut(target));
+        self.network.attempts.remove(&ours);
         let Some(target) = target else {
             let error = Some("Connection refused".into());
             return self.later(at, n, Due::Event(Event::Lost { link, error }));
         };
         self.network.accepted += 1;
         let theirs = End { server: target, link: LinkId(ACCEPTED_FROM + self.network.accepted) };
-        let ours = End { server: n, link };
         self.network.ends.extend([(ours, theirs), (theirs, ours)]);
         self.network.last_at.extend([(ours, at), (theirs, at)]);
         let name = format!("tcp:{n}");
@@ -97,6 +123,7 @@ impl World {
     /// A connection is closed at one end; the other end hears of it.
     pub(super) fn close(&mut self, end: End) {
         self.network.silent.remove(&end);
+        self.network.attempts.remove(&end);
         let Some(other) = self.network.ends.remove(&end) else { return };
         self.forget_ends([end, other]);
         self.network.silent.remove(&other);
@@ -139,6 +166,7 @@ impl World {
     /// All connections of a server end with its process.
     pub(super) fn close_all(&mut self, n: usize) {
         self.network.silent.retain(|end| end.server != n);
+        self.network.attempts.retain(|end| end.server != n);
         let ends = self.network.ends.keys().filter(|end| end.server == n);
         for end in ends.copied().collect::<Vec<_>>() {
             self.close(end);

@@ -153,7 +153,9 @@ impl World {
         let (term, commit, end) = (opened.term, opened.commit, opened.entries.len());
         self.tell(format!("start {n} term {term} commit {commit} entries {end}"));
         self.apply(n, committed);
-        self.servers[n].member = Some(Member::open(opened, now_us));
+        let mut member = Member::open(opened, now_us);
+        member.set_removal(self.faults.removal_ms);
+        self.servers[n].member = Some(member);
         self.run(n);
     }
 
@@ -318,7 +320,10 @@ impl World {
                 self.later(self.now_us + 100_000, n, Due::Down);
                 self.later(self.now_us + 150_000, n, Due::Up);
             }
-            Effect::Log { text, .. } => self.tell(format!("{n}: {text}")),
+            Effect::Log { text, .. } => {
+                self.checks.counts.silent += u64::from(text.contains(" was silent for "));
+                self.tell(format!("{n}: {text}"));
+            }
         }
     }
 

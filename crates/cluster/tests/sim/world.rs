@@ -27,6 +27,12 @@ pub enum Due {
     Event(Event),
     /// A connection has been silent for long.
     TimedOut(LinkId),
+    /// Nobody has answered an attempt to connect since then.
+    Attempt {
+        since_us: u64,
+        link: LinkId,
+        address: String,
+    },
     /// What comes of a snapshot that is being received, of this number.
     Beside(u64, Event),
     /// A file that takes nothing, or cannot be read, is to be rewritten.
@@ -192,6 +198,7 @@ impl World {
                 }
                 self.event(n, event);
             }
+            Due::Attempt { since_us, link, address } => self.attempt(n, since_us, link, &address),
             Due::TimedOut(link) => self.time_out(End { server: n, link }),
             Due::Beside(number, event) if self.is_beside(n, number) => self.event(n, event),
             Due::Beside(..) => {}
