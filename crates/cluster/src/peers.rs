@@ -268,11 +268,9 @@ impl Peers {
         if taken.is_some_and(|link| self.links.contains_key(&link)) {
             return taken;
         }
-        let made = |made: Made| {
-            let is_it = |link: &Link| link.is_ours && link.peer == Some(peer) && link.made == made;
-            self.links.iter().rev().find(|(_, link)| is_it(link)).map(|(id, _)| *id)
-        };
-        let link = made(Made::ByUs(lane)).or_else(|| made(Made::ByPeer(Some(lane))));
+        let links = self.links_for(peer, lane);
+        let best = links.max_by_key(|(id, link)| (link.made == Made::ByUs(lane), *id));
+        let link = best.map(|(id, _)| id);
         match link {
             Some(link) => {
                 self.links.get_mut(&link).expect("it has just been found").carries = true;
@@ -298,9 +296,16 @@ impl Peers {
 
     /// Since when there is a connection to a member that would carry what is said on a lane.
     pub(crate) fn reached_since(&self, peer: Uuid, lane: Lane) -> Option<u64> {
-        let is_of_lane = |made: Made| made == Made::ByUs(lane) || made == Made::ByPeer(Some(lane));
-        let is_it = |link: &&Link| link.is_ours && link.peer == Some(peer) && is_of_lane(link.made);
-        self.links.values().filter(is_it).map(|link| link.since_us).min()
+        self.links_for(peer, lane).map(|(_, link)| link.since_us).min()
+    }
+
+    /// Connections to a member, where it has greeted, that would carry what is said on a lane.
+    fn links_for(&self, peer: Uuid, lane: Lane) -> impl Iterator<Item = (LinkId, &Link)> {
+        let is_of_lane =
+            move |made: Made| made == Made::ByUs(lane) || made == Made::ByPeer(Some(lane));
+        let is_it =
+            move |link: &Link| link.is_ours && link.peer == Some(peer) && is_of_lane(link.made);
+        self.links.iter().filter(move |(_, link)| is_it(link)).map(|(id, link)| (*id, link))
     }
 
     /// A peer answers on this connection. True if its last answer came on another one: what it has answered since may

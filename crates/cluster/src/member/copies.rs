@@ -75,8 +75,17 @@ impl Copies {
 
     /// The copy that is being written is of no use any more.
     pub(super) fn give_up(&mut self) {
-        if let Self::Writing(_) = self {
-            *self = Self::None;
+        self.take_writing();
+    }
+
+    /// The copy that is being written: a snapshot of another member may have taken its place.
+    fn take_writing(&mut self) -> Option<Copying> {
+        match std::mem::take(self) {
+            Self::Writing(copying) => Some(copying),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 
@@ -131,24 +140,21 @@ impl Member {
 
     /// A copy of the file lacks nothing but what is to stand behind its snapshot.
     pub(super) fn copy_written(&mut self, mark: Mark, len: u64) {
-        // A snapshot of another member may have taken the copy's place.
-        if let Copies::Writing(copying) = &mut self.snapshots.copies {
+        if let Some(mut copying) = self.snapshots.copies.take_writing() {
             copying.begins = Some(Begins { mark, len });
-            self.extend_copy();
+            self.extend_copy(copying);
         }
     }
 
     /// A copy has a part of what is to stand behind its snapshot.
     pub(super) fn copy_extended(&mut self) {
-        if let Copies::Writing(_) = self.snapshots.copies {
-            self.extend_copy();
+        if let Some(copying) = self.snapshots.copies.take_writing() {
+            self.extend_copy(copying);
         }
     }
 
     /// Has a helper append a part, or finishes the copy.
-    fn extend_copy(&mut self) {
-        let copies = std::mem::take(&mut self.snapshots.copies);
-        let Copies::Writing(mut copying) = copies else { unreachable!("its callers have looked") };
+    fn extend_copy(&mut self, mut copying: Copying) {
         let begins = copying.begins.as_ref().expect("the snapshot is written");
         // One that says no more is written where the file takes nothing more, or cannot be read.
         let is_of_use = begins.mark.last.index >= self.node.mark().last.index;

@@ -88,7 +88,7 @@ impl Server {
         is_snapshot: bool,
     ) {
         let part = self.clusters.part_mut(db);
-        let extended = part.copy.as_ref().filter(|_| !is_snapshot).map_or(0, |copy| copy.log_len);
+        let extended = part.copy.as_ref().map_or(0, |copy| copy.log_len);
         let log_len = extended + tail.len() as u64;
         part.finishing = Some(Finishing { step, log_len, is_snapshot });
         // It has all that comes before, even what could not be written.
