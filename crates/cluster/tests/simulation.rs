@@ -278,6 +278,7 @@ fn faults(seed: u64) -> Faults {
         timer: 8000,
         delay: 20,
         sync: 20,
+        long: if seed % 13 == 9 { 20 } else { 0 },
         // Some snapshots have several pieces.
         padding: if seed.is_multiple_of(4) { 1_500_000 } else { 0 },
     }

@@ -63,6 +63,8 @@ pub struct Faults {
     pub delay: u64,
     /// Milliseconds that fdatasync takes at most.
     pub sync: u64,
+    /// A write is up to 1.5 MB long: one in so many.
+    pub long: u64,
     /// Bytes of a snapshot's data beside what it says.
     pub padding: usize,
 }

@@ -43,6 +43,9 @@ pub enum Lie {
 /// Texts that members keep in memory: few, so that they are read back often.
 const TEXTS_BYTES_MAX: usize = 200;
 
+/// So long are long writes at most.
+const LONG_BYTES: u64 = 1_500_000;
+
 /// A server.
 pub struct Server {
     pub id: Uuid,
@@ -548,7 +551,9 @@ impl World {
         for _ in 0..count {
             self.next_eid += 1;
             let eid = Uuid::from_u128(self.next_eid);
-            let text = format!("[null,{{\"n\":{}}}]", self.next_eid);
+            let is_long = self.fails(self.faults.long);
+            let blanks = if is_long { self.rng.below(LONG_BYTES) as usize } else { 0 };
+            let text = format!("[null,{{\"n\":{}{}}}]", " ".repeat(blanks), self.next_eid);
             batch.push(Proposal { eid, text: text.into_bytes().into() });
         }
         let now_us = self.clock(n);
