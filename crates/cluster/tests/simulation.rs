@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_cluster::Role;
 
-use sim::{Counts, Faults, Forgets, HEARD_MS, Lie, SETTLE_TIMERS, World};
+use sim::{Counts, Faults, Forgets, HEARD_MS, Lie, Rng, SETTLE_TIMERS, World};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -284,6 +284,39 @@ fn faults(seed: u64) -> Faults {
     }
 }
 
+/// From this seed on each kind of fault has a rate of its own: some never happen, others all the time, so that none hides
+/// what another would show.
+const MIXED_FROM: u64 = 1_000_000;
+
+fn mixed_faults(seed: u64) -> Faults {
+    let mut rng = Rng(!seed);
+    let mut rate = |usual: u64| match rng.below(8) {
+        0 | 1 => 0,
+        2 => usual * 4,
+        3 | 4 => usual / 4,
+        _ => usual,
+    };
+    let mut f = faults(seed);
+    for often in
+        [&mut f.crash, &mut f.cut, &mut f.reset, &mut f.compact, &mut f.copy, &mut f.forget]
+    {
+        *often = rate(*often);
+    }
+    for often in [&mut f.disk, &mut f.suspect, &mut f.full, &mut f.room, &mut f.snapshot] {
+        *often = rate(*often);
+    }
+    for often in [&mut f.pause, &mut f.jump, &mut f.join, &mut f.leave, &mut f.kick, &mut f.timer] {
+        *often = rate(*often);
+    }
+    (f.silence, f.hang, f.moves) = (rate(2000), rate(5000), rate(6000));
+    (f.away, f.hand_over, f.long) = (rate(f.away), rate(f.hand_over), rate(100));
+    f.down = 1 + rng.below(10_000);
+    (f.delay, f.sync) = (1 + rng.below(60), 1 + rng.below(60));
+    (f.is_dark, f.removal_ms) = (rng.one_in(2), rng.one_in(4).then_some(8000));
+    f.padding = if rng.one_in(4) { 1_500_000 } else { 0 };
+    f
+}
+
 /// A minute of faults and writes, and what must hold behind it.
 fn a_bad_minute(world: &mut World) {
     for _ in 0..600 {
@@ -300,7 +333,8 @@ fn a_bad_minute(world: &mut World) {
 }
 
 fn bad_world(seed: u64) -> World {
-    World::new(seed, [3, 5, 2, 4][(seed % 4) as usize], 1, faults(seed))
+    let faults = if seed < MIXED_FROM { faults(seed) } else { mixed_faults(seed) };
+    World::new(seed, [3, 5, 2, 4][(seed % 4) as usize], 1, faults)
 }
 
 /// The seeds of this simulator that have failed once.

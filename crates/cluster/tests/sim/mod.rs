@@ -15,5 +15,6 @@ mod world;
 pub use checks::Counts;
 pub use faults::Faults;
 pub use forgetting::{Forgets, HEARD_MS};
+pub use rng::Rng;
 pub use shell::Lie;
 pub use world::{SETTLE_TIMERS, World};
