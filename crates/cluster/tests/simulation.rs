@@ -352,7 +352,8 @@ fn whatever_happens_nothing_committed_is_lost() {
     let known = failed_seeds().filter(|_| number("WEIR_SEEDS").is_none());
     let end = number("WEIR_SECONDS").map(|all| Instant::now() + Duration::from_secs(all / 4));
     let new = seeds(if end.is_some() { u64::from(u32::MAX) } else { 40 });
-    for seed in known.chain(new) {
+    let mixed = (MIXED_FROM..MIXED_FROM + 20).filter(|_| number("WEIR_SEEDS").is_none());
+    for seed in known.chain(new).chain(mixed) {
         if end.is_some_and(|end| Instant::now() > end) {
             break;
         }
