@@ -211,6 +211,16 @@ impl Member {
             other.map(|_| format!("it is of cluster {}", short(hello.cluster.unwrap_or_default())))
         };
         if let Some(wrong) = wrong {
+            // Of those whom a damaged file names all may have moved, or gone: who looks for what this server was is a
+            // member.
+            let is_of_cluster = self.cluster.is_some() && hello.cluster == self.cluster;
+            if let Some(address) = &hello.address
+                && is_of_cluster
+                && meant.is_some()
+                && meant == self.replaces
+            {
+                self.told_of_place(address);
+            }
             return self.refuse(id, &wrong);
         }
         let is_lost = self.is_lost();

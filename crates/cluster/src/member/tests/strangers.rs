@@ -287,6 +287,21 @@ fn a_joiner_does_not_take_its_cluster_from_who_connects() {
     assert!(bench.closed.contains(&link), "that is another one");
 }
 
+/// All that a damaged file names may have moved since.
+#[test]
+fn who_has_forgotten_joins_where_those_are_who_look_for_what_it_was() {
+    let mut bench = Bench::open(Bench::file().anew(server(9), vec![address(2)]));
+    for (to, at) in [(8, 38), (1, 33)] {
+        let link = bench.accept();
+        bench.hello(link, &greeting(3, Some(to), Some(address(at))));
+        assert!(bench.closed.contains(&link), "it is server 9");
+    }
+    let elsewhere = [address(33), address(38)];
+    let [asked, not_asked] = elsewhere.map(|at| bench.member.remotes.contains(&at));
+    assert!(asked && !not_asked);
+    bench.connection_to(address(33));
+}
+
 /// Somebody has copied a container with a file that was made to join.
 #[test]
 fn of_two_processes_that_join_with_the_same_file_the_first_one_does() {
