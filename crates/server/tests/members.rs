@@ -9,6 +9,7 @@ use weir_log::clustered::{Header, State};
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
 use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
+use weir_server::work::{Work, WorkId};
 use weir_server::{Config, Server};
 
 use crate::shell::{insert, transact};
@@ -89,6 +90,8 @@ struct Stand {
     listening: Vec<String>,
     replies: Vec<(CommandId, Result<String, String>)>,
     received: Vec<u8>,
+    /// What helpers are to do.
+    work: Vec<(WorkId, Work)>,
 }
 
 impl Stand {
@@ -103,6 +106,7 @@ impl Stand {
             listening: vec![],
             replies: vec![],
             received: vec![],
+            work: vec![],
         };
         stand.round([]);
         stand
@@ -127,6 +131,7 @@ impl Stand {
                     self.received.extend_from_slice(&head);
                     self.received.extend_from_slice(&body);
                 }
+                Effect::Work { id, work, .. } => self.work.push((id, work)),
                 _ => {}
             }
         }
@@ -156,6 +161,16 @@ impl Stand {
             self.now.monotonic_us += 100_000;
             self.persist();
         }
+    }
+
+    /// Helpers are done with what they were given.
+    fn do_work(&mut self) {
+        let done = |(id, work): (WorkId, Work)| {
+            let finished = Box::new(work.run());
+            Event::WorkDone { id, finished }
+        };
+        let events: Vec<Event> = std::mem::take(&mut self.work).into_iter().map(done).collect();
+        self.round(events);
     }
 
     fn command(&mut self, number: u64, name: &str, args: &[&str]) {
@@ -234,4 +249,39 @@ fn a_leader_under_load_without_a_pause_keeps_changes_of_its_files_or_not() {
     assert_eq!(stand.steps.len(), 1, "it leads");
     stand.command(1, "weir/standalone-history", &["off"]);
     assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
+}
+
+/// What the cluster decides on is undone until it has, and takes effect behind what a helper has seen.
+#[test]
+fn a_long_wait_at_a_leader_is_woken_by_what_took_effect_while_a_helper_read() {
+    // The helper is done when the write has taken effect, or when that is under way.
+    for is_decided in [true, false] {
+        let config = Config { databases: vec![PATH.to_owned()], ..Config::default() };
+        let mut stand = Stand::new(config);
+        stand.open(&alone());
+        stand.pass(5000);
+        let [waiter, writer] = [1, 2].map(|number| stand.connect(number));
+        stand.work.clear();
+        stand.server.set_step_cost_max(0);
+        let wait = r#"{"op":"wait","table":"Port","where":[],"columns":["name"],"until":"==",
+            "rows":[{"name":"p"}]}"#;
+        let bytes = transact(7, wait).into_bytes();
+        stand.round([Event::Message { session: waiter, bytes }]);
+        let [read] = std::mem::take(&mut stand.work).try_into().expect("a helper reads");
+        stand.server.set_step_cost_max(100_000);
+        let bytes = transact(8, &insert("p")).into_bytes();
+        stand.round([Event::Message { session: writer, bytes }]);
+        assert_eq!(stand.steps.len(), 1, "it leads");
+        if is_decided {
+            stand.persist();
+        }
+        stand.work.push(read);
+        stand.do_work();
+        // It rests before it runs again.
+        stand.pass(5000);
+        stand.do_work();
+        let received = String::from_utf8_lossy(&stand.received);
+        assert!(received.contains(r#""id":8"#), "{received}");
+        assert!(received.contains(r#""id":7"#), "decided first: {is_decided}: {received}");
+    }
 }

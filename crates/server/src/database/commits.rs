@@ -303,6 +303,8 @@ impl Db {
         let is_whole = batch.applied == batch.items.len();
         let delta = delta.expect("a proposal is a change");
         self.tables.here_mut().expect("the tables stay during a batch").apply(&delta);
+        // It was undone since it was noted, and who has been with a helper meanwhile has not seen it.
+        self.note_change(&delta);
         if is_whole { Fate::Whole } else { Fate::Own }
     }
 
