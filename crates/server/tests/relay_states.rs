@@ -89,6 +89,18 @@ fn who_must_not_read_what_is_stale_hears_that_a_source_without_ids_cannot_say() 
     assert_eq!(reply["error"]["error"], "not supported", "{reply}");
 }
 
+#[test]
+fn so_does_who_asks_a_relay_of_a_relay_of_such_a_source() {
+    let mut chain = without_ids(3);
+    for at in [2, 3] {
+        let client = chain.servers[at].connect();
+        let told =
+            chain.call(at, client, r#"{"id":1,"method":"weir_sync","params":["Net",60000]}"#);
+        let reply = value(told.last().expect("an answer before the time is up"));
+        assert_eq!(reply["error"]["error"], "not supported", "{reply}");
+    }
+}
+
 /// The source had much to tell in one message before it came to the answer.
 #[test]
 fn an_answer_is_given_though_the_log_has_lost_its_state_meanwhile() {

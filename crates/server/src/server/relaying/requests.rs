@@ -384,7 +384,7 @@ fn has_changed(results: Text<'_>) -> bool {
     !has_failed && all.any(changes)
 }
 
-/// The error that an operation has ended with.
+/// The error that an operation has ended with, or that an error of a request names.
 fn error_in(result: Text<'_>) -> Option<String> {
     member(result, "error")?.str().map(|error| error.into_owned())
 }
@@ -401,12 +401,13 @@ fn member<'a>(object: Text<'a>, name: &str) -> Option<Text<'a>> {
 
 /// Whether a relay between here and the source says that the source has no `weir_transact`.
 fn is_not_supported(forward: &Forward, error: &[u8]) -> bool {
-    let tag = || {
-        let tag = member(weir_json::validate(error).ok()?, "error")?;
-        tag.str().map(|tag| tag.into_owned())
-    };
     let is_plain = !forward.trigger.is_judged() && !forward.was_sent;
-    is_plain && tag().as_deref() == Some(NOT_SUPPORTED)
+    is_plain && says_not_supported(error)
+}
+
+/// Whether an error is that of a relay whose source lacks what was asked for.
+pub(super) fn says_not_supported(error: &[u8]) -> bool {
+    weir_json::validate(error).ok().and_then(error_in).as_deref() == Some(NOT_SUPPORTED)
 }
 
 /// The parameters of a transaction, the database's name first.

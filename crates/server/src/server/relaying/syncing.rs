@@ -7,7 +7,7 @@ use crate::clusters::AGAIN_US;
 use crate::ids::DbId;
 use crate::relays::Syncing;
 use crate::server::Server;
-use crate::server::relaying::requests::{NOT_SUPPORTED, state_of};
+use crate::server::relaying::requests::{NOT_SUPPORTED, says_not_supported, state_of};
 
 /// How long the source may take to say that it has everything, in milliseconds; then it is asked again.
 const SYNC_MS: u64 = 10_000;
@@ -76,6 +76,12 @@ impl Server {
                     self.states.refuse(&mut self.shell, (db, question), &error);
                 }
             },
+            // A relay says so of its own source: asking again would not help before that is another one.
+            Err(error) if says_not_supported(error) => {
+                let details = "the source of this relay cannot say what is committed";
+                let error = Error::new(NOT_SUPPORTED, details);
+                self.states.refuse(&mut self.shell, (db, question), &error);
+            }
             Err(_) => self.ask_source_again(db),
         }
         true
