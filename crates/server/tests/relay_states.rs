@@ -2,10 +2,12 @@
 //! changes has lost them.
 
 use crate::chain::Chain;
-use crate::relay_sources::{B, ZERO, answer, asked, played, say_rows, value};
+use crate::relay_sources::{
+    B, FEATURES, ZERO, answer, asked, play_by, played, say, say_rows, source_row, value,
+};
 use crate::shell::{Shell, insert, ports, transact};
-use serde_json::json;
-use weir_server::FileForms;
+use serde_json::{Value, json};
+use weir_server::{Config, FileForms};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
 const CHOSEN: &str = "11111111-1111-4111-8111-111111111111";
@@ -99,6 +101,45 @@ fn so_does_who_asks_a_relay_of_a_relay_of_such_a_source() {
         let reply = value(told.last().expect("an answer before the time is up"));
         assert_eq!(reply["error"]["error"], "not supported", "{reply}");
     }
+}
+
+/// A source that has taken its database out and in again shows what its file is known to have, which may be less
+/// than it had told before.
+#[test]
+fn a_database_that_its_only_server_opens_anew_is_not_followed_before_it_has_what_was_seen() {
+    let row = |index: i64| {
+        let mut row = source_row();
+        (row["model"], row["index"]) = (json!("clustered"), json!(index));
+        row
+    };
+    let config =
+        Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
+    let mut shell = Shell::start_with(b"relay".to_vec(), config);
+    let link = play_by(&mut shell, &row(5), |request| match request["method"].as_str().unwrap() {
+        "weir_features" => Some(json!(FEATURES)),
+        "weir_monitor" => Some(json!([false, B, {"Port": {B: {"initial": {"name": "b"}}}}])),
+        _ => Some(json!({})),
+    });
+    let tell = |shell: &mut Shell, rows: Value| {
+        let params = json!([["monid", "_Server"], {"Database": rows}]);
+        say(shell, link, &json!({"id": null, "method": "update2", "params": params}));
+        asked(shell, link)
+    };
+    say(
+        &mut shell,
+        link,
+        &json!({"id":null,"method":"monitor_canceled","params":[["monid","Net"]]}),
+    );
+    tell(&mut shell, json!({ZERO: {"delete": null}}));
+    let requests = tell(&mut shell, json!({C: {"insert": row(4)}}));
+    assert_eq!(requests, Vec::<Value>::new(), "its rows are those from before");
+    assert!(!shell.log.iter().any(|line| line.contains("gone back")), "{:#?}", shell.log);
+    let requests = tell(&mut shell, json!({C: {"modify": {"index": 5}}}));
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    // What it says in one row, it says of one file.
+    let requests = tell(&mut shell, json!({C: {"modify": {"index": 3}}}));
+    assert_eq!(requests, Vec::<Value>::new());
+    assert!(shell.log.iter().any(|line| line.contains("gone back")), "{:#?}", shell.log);
 }
 
 /// The source had much to tell in one message before it came to the answer.

@@ -10,7 +10,9 @@ pub const BEHIND_US_MAX: u64 = 60_000_000;
 pub(crate) struct Freshness {
     /// The index that was seen last of a server that was followed.
     seen: Option<u64>,
-    /// The server has said one on this connection and was believed.
+    /// The row of `_Server` that is looked at.
+    row: Option<Vec<u8>>,
+    /// The server has said one in this row, or beside it on the same connection, and was believed.
     has_said: bool,
     /// Since when all servers that would do otherwise have been behind.
     behind_us: Option<u64>,
@@ -22,8 +24,17 @@ impl Freshness {
         self.seen
     }
 
+    /// The server has the database in this row of `_Server`. In another one it has opened it anew, and may be
+    /// behind what it had before.
+    pub(crate) fn look_at(&mut self, row: Option<&[u8]>) {
+        if self.row.as_deref() != row {
+            self.row = row.map(<[u8]>::to_vec);
+            self.has_said = false;
+        }
+    }
+
     /// Who says less than this is refused. A server that says less than it has said itself before, on the
-    /// same connection, is not behind others: its source has gone back.
+    /// same connection and in the same row, is not behind others: its source has gone back.
     pub(crate) fn least(&self) -> u64 {
         self.seen.filter(|_| !self.has_said).unwrap_or(0)
     }
@@ -41,7 +52,7 @@ impl Freshness {
 
     /// The connection has ended.
     pub(crate) fn disconnected(&mut self) {
-        self.has_said = false;
+        (self.row, self.has_said) = (None, false);
     }
 
     /// A server is followed, whatever it says of indexes.

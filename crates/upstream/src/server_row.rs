@@ -97,19 +97,31 @@ impl ServerRows {
         true
     }
 
+    /// The UUID of the database's row, if it is there.
+    pub(crate) fn row_of(&self, database: &str, cluster: Option<&str>) -> Option<&[u8]> {
+        self.meant(database, cluster).map(|(uuid, _)| &**uuid)
+    }
+
+    fn meant(
+        &self,
+        database: &str,
+        cluster: Option<&str>,
+    ) -> Option<(&Vec<u8>, &BTreeMap<String, Value>)> {
+        self.rows.iter().find(|(_, row)| {
+            string(row, "name") == Some(database)
+                && cluster.is_none_or(|cluster| {
+                    uuid(row, "cid").is_some_and(|cid| cid.starts_with(cluster))
+                })
+        })
+    }
+
     /// The database, if it is there and worth following.
     ///
     /// # Errors
     /// Why it is not.
     pub(crate) fn find(&self, search: Search<'_>) -> Result<Row, Unfit> {
         let Search { database, cluster, leader_only, index_min } = search;
-        let is_meant = |row: &&BTreeMap<String, Value>| {
-            string(row, "name") == Some(database)
-                && cluster.is_none_or(|cluster| {
-                    uuid(row, "cid").is_some_and(|cid| cid.starts_with(cluster))
-                })
-        };
-        let Some(row) = self.rows.values().find(is_meant) else {
+        let Some((_, row)) = self.meant(database, cluster) else {
             let why = format!("server does not have {database} database");
             return Err(Unfit { why, cause: Cause::Other });
         };

@@ -183,6 +183,7 @@ impl Follower {
     /// Whether the server will do, by what it has said of itself.
     fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
         let Wanted { database, remotes, leader_only, .. } = &self.wanted;
+        self.freshness.look_at(self.rows.row_of(database, remotes.cluster()));
         let search = Search {
             database,
             cluster: remotes.cluster(),
