@@ -591,6 +591,20 @@ fn a_session_that_is_stopped_and_goes_on_has_one_message_taken_a_round() {
     assert_eq!(shell.round(), ["message [3]"]);
 }
 
+/// An answer is given, and what waited behind it has its turn, in one round.
+#[test]
+fn a_session_goes_on_though_something_is_queued_for_it() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    client.write_all(b"[1]").unwrap();
+    assert_eq!(shell.round(), ["message [1]"]);
+    shell.sessions.stop_reading(&shell.poller, id);
+    shell.sessions.send(id, &Arc::default(), &Arc::new(b"{}".to_vec()));
+    shell.sessions.go_on_reading(&shell.poller, id);
+    client.write_all(b"[2]").unwrap();
+    assert_eq!(shell.round(), ["message [2]"]);
+}
+
 #[test]
 fn a_client_that_goes_while_it_is_not_heard_has_gone() {
     let mut shell = Shell::new(INPUT_BYTES);

@@ -574,7 +574,8 @@ impl Sessions {
     pub(crate) fn go_on_reading(&mut self, poller: &Poller, id: SessionId) {
         let Some(session) = get_mut(&mut self.slots, id) else { return };
         session.is_stopped = false;
-        if session.may_be_heard() && session.channel.interest() == Interest::Nothing {
+        // What is queued for it leaves with the next flush, which watches only those that it could not give all.
+        if session.phase == Phase::Open && session.channel.interest() == Interest::Nothing {
             if session.channel.inbox.has_unscanned() {
                 session.scan_later(&mut self.unscanned);
             }
