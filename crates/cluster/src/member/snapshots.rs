@@ -299,14 +299,21 @@ impl Member {
         from: Uuid,
         last: Position,
         offset: u64,
-        bytes: Vec<u8>,
+        mut bytes: Vec<u8>,
     ) {
         let Some(incoming) = &mut self.snapshots.incoming else { return };
-        let is_next = incoming.from == from && incoming.begin.last == last && incoming.is_told;
+        let is_of_it = incoming.from == from && incoming.begin.last == last;
         let end = offset.saturating_add(bytes.len() as u64);
-        if !is_next || offset != incoming.have || end > incoming.begin.len || bytes.is_empty() {
+        if !is_of_it || end <= incoming.have || end > incoming.begin.len {
             return;
         }
+        // Where a sending begins anew, an acknowledgement that was on its way may have passed for the answer to that,
+        // and more has come since.
+        let had = incoming.have.checked_sub(offset).map(usize::try_from);
+        let Some(Ok(had)) = had else {
+            return self.refuse(link, "what comes before a piece of a snapshot has not come");
+        };
+        bytes.drain(..had);
         if end - incoming.written.unwrap_or(0) > AHEAD_BYTES_MAX {
             return self.refuse(link, "more of a snapshot than was asked for");
         }

@@ -308,11 +308,15 @@ impl Bench {
     }
 
     pub(super) fn begin(&mut self, last: Position, len: u64) -> LinkId {
+        let link = self.greet(server(2), Lane::Log);
+        self.begin_on(link, last, len);
+        link
+    }
+
+    fn begin_on(&mut self, link: LinkId, last: Position, len: u64) {
         let (eid, servers) = (Uuid::from_u128(1), Arc::new(three()));
         let begin = Begin { term: 3, last, eid, servers, election_timer: 1000, len };
-        let link = self.greet(server(2), Lane::Log);
         self.frame(link, &Frame::Begin(begin));
-        link
     }
 
     pub(super) fn piece(&mut self, link: LinkId, last: Position, number: u64) {
@@ -363,6 +367,29 @@ fn a_snapshot_goes_on_over_another_connection_behind_all_that_has_come() {
     assert_eq!(bench.haves(link, last), []);
     bench.beside_written();
     assert_eq!(bench.haves(link, last), [4]);
+}
+
+/// The sender could not read a piece, say, and begins anew while acknowledgements are on their way: it takes the first
+/// one for the answer.
+#[test]
+fn a_snapshot_that_begins_anew_on_its_connection_goes_on_from_any_acknowledgement() {
+    let mut bench = Bench::follower();
+    let last = Position { term: 3, index: 10 };
+    let link = bench.begin(last, 40 * PIECE);
+    (0..2).for_each(|number| bench.piece(link, last, number));
+    bench.is_beside_slow = true;
+    (2..4).for_each(|number| bench.piece(link, last, number));
+    assert_eq!(bench.haves(link, last), [0, 1, 2]);
+    bench.begin_on(link, last, 40 * PIECE);
+    (1..5).for_each(|number| bench.piece(link, last, number));
+    bench.beside_written();
+    assert_eq!(bench.haves(link, last), [5]);
+    (5..7).for_each(|number| bench.piece(link, last, number));
+    bench.beside_written();
+    assert_eq!((bench.haves(link, last), bench.receiving.len()), (vec![7], 1));
+    // Nothing would ever come of what is behind a gap.
+    bench.piece(link, last, 8);
+    assert_eq!(bench.closed, [link]);
 }
 
 /// Clients are to look for another server when the disk stays full.
