@@ -716,3 +716,7 @@ fn living(slots: &mut [Option<Session>], id: SessionId) -> &mut Session {
 #[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "session_schedules.rs"]
+mod schedules;
