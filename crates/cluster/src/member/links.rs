@@ -283,7 +283,7 @@ impl Member {
                 let why = "is asked for its vote before all others could greet it".to_owned();
                 return Err(Odd::Ignored(why));
             }
-            Frame::Step(step) => {
+            Frame::Step(mut step) => {
                 if VOTES.contains(&step.kind) {
                     self.tell_stranger(link, from);
                 }
@@ -305,6 +305,7 @@ impl Member {
                     self.promises.heard(from, &step);
                 }
                 self.note_leaders_log(from, &step);
+                self.doubt_commit(&mut step);
                 let is_given_lead = step.kind == TIMEOUT_NOW;
                 if !is_given_lead || !self.snapshots.is_installing() {
                     let remark = self.node.step(from, step)?;

@@ -144,6 +144,22 @@ impl Member {
         self.effects.push_back(Effect::Forgot { remotes });
     }
 
+    /// Whether the log is that of the leader of this term up to this entry, as far as this member knows: it has acknowledged
+    /// that since it was started, or the entry is that leader's own.
+    fn follows_up_to(&self, term: u64, index: u64) -> bool {
+        let has_said = self.promises.own.get(&term).is_some_and(|upto| *upto >= index);
+        has_said || self.node.position(index).is_some_and(|at| at.term == term)
+    }
+
+    /// A heartbeat says that what this member has acknowledged is committed. One with an older file may have had, then, other
+    /// entries than it has: these must not take effect for the leader's.
+    pub(super) fn doubt_commit(&self, step: &mut Step) {
+        let is_log_there = step.commit <= self.node.last();
+        if step.kind == HEARTBEAT && is_log_there && !self.follows_up_to(step.term, step.commit) {
+            step.commit = step.commit.min(self.node.commit());
+        }
+    }
+
     /// Whether this member may say that it votes: one that has just started waits until all others could have greeted
     /// it, for they may know better than its file, also who they are.
     pub(super) fn may_vote(&self) -> bool {

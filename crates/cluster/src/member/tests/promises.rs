@@ -87,6 +87,29 @@ fn what_a_server_acknowledged_before_it_was_a_member_is_remembered() {
     assert_eq!(bench.member.promises.of(server(4)), Some(last));
 }
 
+/// In this term the member may have acknowledged another entry 6, before its file was replaced by an older one of the same term.
+#[test]
+fn a_heartbeat_commits_what_was_acknowledged_and_not_what_stands_there() {
+    let heartbeat = Step { kind: HEARTBEAT, term: 3, commit: 6, ..Step::default() };
+    let append = |entries| {
+        let (kind, term, log_term, index) = (APPEND, 3, 1, 6);
+        Step { kind, term, log_term, index, entries, ..Step::default() }
+    };
+    let mut bench = Bench::open(Opened { term: 3, ..Bench::file() });
+    let link = bench.greet(server(2), Lane::Log);
+    bench.say(link, heartbeat.clone());
+    assert_eq!(bench.member.applied(), 5, "entry 6 is of term 1");
+    bench.say(link, append(vec![]));
+    bench.say(link, heartbeat);
+    assert_eq!(bench.member.applied(), 6, "it is the leader's entry");
+    // What is of the leader's term is the leader's, whenever it was acknowledged.
+    bench.is_disk_slow = true;
+    bench.say(link, append(vec![data(3, 7)]));
+    bench.say(link, Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() });
+    bench.sync();
+    assert_eq!(bench.member.applied(), 7);
+}
+
 /// Of as many terms as a flapping cluster has not all are remembered; what is not is taken for known.
 #[test]
 fn promises_of_many_terms_are_remembered_in_bounds() {

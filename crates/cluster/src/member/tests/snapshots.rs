@@ -147,9 +147,9 @@ fn a_snapshot_that_is_announced_while_a_copy_takes_the_place_of_the_file_comes_b
     for is_bad in [false, true] {
         let mut bench = Bench::follower();
         let link = bench.greet(server(2), Lane::Control);
-        let commit = bench.member.last_position().index;
-        let commits = Step { kind: HEARTBEAT, term: 3, commit, ..Step::default() };
-        bench.say(link, commits);
+        let Position { term: log_term, index } = bench.member.last_position();
+        let (kind, commit) = (APPEND, index);
+        bench.say(link, Step { kind, term: 3, log_term, index, commit, ..Step::default() });
         assert_eq!(bench.member.applied(), commit);
         bench.is_disk_slow = true;
         let mark = bench.member.begin_copy();
