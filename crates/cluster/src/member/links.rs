@@ -302,7 +302,9 @@ impl Member {
                 }
                 // What a server acknowledges before it is a member counts once it is one.
                 if self.servers.contains_key(&from) || self.is_being_added(&from) {
-                    self.promises.heard(from, &step);
+                    let is_ours = self.node.is_leader() && step.term == self.node.term();
+                    let own = |index| Some(self.node.position(index).filter(|_| is_ours)?.term);
+                    self.promises.heard(from, &step, own);
                 }
                 self.note_leaders_log(from, &step);
                 self.doubt_commit(&mut step);

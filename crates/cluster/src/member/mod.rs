@@ -309,6 +309,8 @@ impl Member {
             seed: opened.seed,
         });
         let at_start = Position { term: node.term(), index: node.last() };
+        let in_log = node.mark().last.index + 1..=node.last();
+        let promises = Promises::new(at_start, in_log.filter_map(|index| node.position(index)));
         let mut member = Self {
             cluster: opened.cluster,
             name: opened.name,
@@ -331,7 +333,7 @@ impl Member {
             replaces: opened.replaces,
             listens: true,
             idle_links_us: now_us,
-            promises: Promises::new(at_start),
+            promises,
             split: None,
             started_us: now_us,
             moves: Moves::default(),

@@ -13,7 +13,7 @@ use super::{Member, Membership};
 use crate::consensus::{APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT, VOTE_ANSWER, VOTE_REQUEST};
 use crate::effect::{Effect, Level};
 use crate::ids::Position;
-use crate::wire::Step;
+use crate::wire::{Promise, Step};
 
 /// Of so many terms a member remembers what it has promised since it was started.
 pub(super) const OWN_TERMS_MAX: usize = 16;
@@ -21,12 +21,13 @@ pub(super) const OWN_TERMS_MAX: usize = 16;
 /// What members were heard to promise since this one was started, and what it has promised.
 #[derive(Debug)]
 pub(super) struct Promises {
-    /// Each was in this term, and had its log up to this entry, on its disk.
-    of: BTreeMap<Uuid, Position>,
+    of: BTreeMap<Uuid, Promise>,
     /// The term of this member's file when it was opened, and the last entry in it. Whatever it promised in
     /// that term is in the file, unless it has forgotten, and so is what it promised in earlier ones,
     /// unless a leader has replaced it.
     opened: Position,
+    /// The terms of the entries in the file, each from this index on.
+    terms: BTreeMap<u64, u64>,
     /// In which terms this member has since promised to have entries, and up to which. Its own term says
     /// nothing of that: it follows a leader from the first heartbeat on.
     pub(super) own: BTreeMap<u64, u64>,
@@ -45,20 +46,28 @@ fn promise_of(step: &Step) -> Option<Position> {
 }
 
 impl Promises {
-    /// What is known to a member that opens a file of this term which ends with this entry.
-    pub(super) fn new(opened: Position) -> Self {
-        let (of, own) = (BTreeMap::new(), BTreeMap::new());
-        Self { of, opened, own }
+    /// What is known to a member that opens a file of this term which has these entries, and ends with this one.
+    pub(super) fn new(opened: Position, entries: impl IntoIterator<Item = Position>) -> Self {
+        let (of, own, mut terms) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for Position { term, index } in entries {
+            if terms.last_key_value().is_none_or(|(_, last)| *last != term) {
+                terms.insert(index, term);
+            }
+        }
+        Self { of, opened, terms, own }
     }
 
     /// What a member was heard to promise, if anything.
-    pub(super) fn of(&self, id: Uuid) -> Option<Position> {
+    pub(super) fn of(&self, id: Uuid) -> Option<Promise> {
         self.of.get(&id).copied()
     }
 
-    /// A member has said something that it says only when its promise is on its disk.
-    pub(super) fn heard(&mut self, from: Uuid, step: &Step) {
-        let Some(promised) = promise_of(step) else { return };
+    /// A member has said something that it says only when its promise is on its disk. `term_of` knows the terms of the entries
+    /// of the leader to whom it says that.
+    pub(super) fn heard(&mut self, from: Uuid, step: &Step, term_of: impl Fn(u64) -> Option<u64>) {
+        let Some(at) = promise_of(step) else { return };
+        let entry_term = term_of(at.index).filter(|_| step.kind == APPEND_ANSWER);
+        let promised = Promise { at, entry_term };
         let before = self.of.entry(from).or_insert(promised);
         *before = promised.max(*before);
     }
@@ -76,9 +85,18 @@ impl Promises {
     }
 
     /// Whether this member can have made a promise since it was started, or has it in its file.
-    pub(super) fn has(&self, promised: Position) -> bool {
-        let is_own = |upto: &u64| promised.index <= *upto;
-        promised <= self.opened || self.own.get(&promised.term).is_some_and(is_own)
+    pub(super) fn has(&self, Promise { at, entry_term }: Promise) -> bool {
+        let is_own = |upto: &u64| at.index <= *upto;
+        // Within a term no leader replaces what it was told to have been kept.
+        let is_other = at.term == self.opened.term
+            && entry_term.is_some_and(|term| self.is_other(at.index, term));
+        at <= self.opened && !is_other || self.own.get(&at.term).is_some_and(is_own)
+    }
+
+    /// Whether the file has an entry of another term there.
+    fn is_other(&self, index: u64, term: u64) -> bool {
+        let own = self.terms.range(..=index).next_back();
+        own.is_some_and(|(_, own)| *own != term)
     }
 
     /// Who was heard to promise something.
@@ -94,11 +112,11 @@ impl Promises {
 
 impl Member {
     /// A member has greeted this one, and has said what it has heard it promise.
-    pub(super) fn told_of_promises(&mut self, by: Uuid, promised: Option<Position>) {
+    pub(super) fn told_of_promises(&mut self, by: Uuid, promised: Option<Promise>) {
         // A file may be from before its server heard that it had become a member.
-        let is_forgotten = |promised: &Position| !self.promises.has(*promised) && !self.is_gone();
+        let is_forgotten = |promised: &Promise| !self.promises.has(*promised) && !self.is_gone();
         if let Some(promised) = promised.filter(is_forgotten) {
-            self.forgot(by, promised);
+            self.forgot(by, promised.at);
         }
     }
 

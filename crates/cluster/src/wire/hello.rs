@@ -36,6 +36,15 @@ impl Lane {
     }
 }
 
+/// What a member was heard to promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Promise {
+    /// It was in this term, and had the log up to this entry.
+    pub(crate) at: Position,
+    /// The term of that entry, if it was acknowledged to the leader of the term.
+    pub(crate) entry_term: Option<u64>,
+}
+
 /// The first message on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -49,9 +58,8 @@ pub(crate) struct Hello {
     pub(crate) address: Option<String>,
     /// What the connection is for; `None` from the reference's server.
     pub(crate) lane: Option<Lane>,
-    /// What the sender has heard the receiver promise: it was in that term, and had the log up to that
-    /// entry.
-    pub(crate) promised: Option<Position>,
+    /// What the sender has heard the receiver promise.
+    pub(crate) promised: Option<Promise>,
 }
 
 impl Hello {
@@ -62,9 +70,13 @@ impl Hello {
         members.extend(self.cluster.map(|cluster| ("cluster", uuid(cluster))));
         members.extend(self.to.map(|to| ("to", uuid(to))));
         members.push(("from", uuid(self.from)));
-        let promised = self.promised.map(|Position { term, index }| format!(" {term}:{index}"));
         let comment = self.lane.map(|lane| {
-            format!("{NAME}{}{}", lane.name(), promised.as_deref().unwrap_or_default())
+            let mut comment = format!("{NAME}{}", lane.name());
+            if let Some(Promise { at: Position { term, index }, entry_term }) = self.promised {
+                comment += &format!(" {term}:{index}");
+                comment += &entry_term.map_or(String::new(), |term| format!(" {term}"));
+            }
+            comment
         });
         members.extend(comment.map(|comment| ("comment", Value::from(comment))));
         let address = self.address.as_deref();
@@ -90,11 +102,12 @@ impl Hello {
         let mut words = said.unwrap_or_default().split(' ');
         let lane = words.next().unwrap_or_default();
         let lane = Lane::ALL.into_iter().find(|known| known.name() == lane);
-        let promised =
-            words.next().and_then(|word| word.split_once(':')).and_then(|(term, index)| {
-                let number = |text: &str| text.parse().ok().filter(|n| *n <= PLACE_MAX);
-                Some(Position { term: number(term)?, index: number(index)? })
-            });
+        let number = |text: &str| text.parse().ok().filter(|n| *n <= PLACE_MAX);
+        let at = words.next().and_then(|word| word.split_once(':')).and_then(|(term, index)| {
+            Some(Position { term: number(term)?, index: number(index)? })
+        });
+        let entry_term = words.next().and_then(number);
+        let promised = at.map(|at| Promise { at, entry_term });
         let from = from.ok_or_else(|| Malformed("greeting without a sender".into()))?;
         Ok(Self { cluster, to, from, address, lane, promised })
     }

@@ -23,7 +23,7 @@ mod probes;
 
 pub(crate) use decode::{Decoder, Said, THINGS_MAX};
 pub(crate) use frame::{Begin, Frame, Step};
-pub(crate) use hello::{Hello, Lane};
+pub(crate) use hello::{Hello, Lane, Promise};
 
 /// Longest frame, in bytes: what one entry or one request may have, and the entries before it. A
 /// connection on which a longer one is announced is closed.

@@ -7,7 +7,7 @@ use weir_log::clustered::Servers;
 
 use super::*;
 use crate::entry::{Content, Entry};
-use crate::ids::Position;
+use crate::ids::{PLACE_MAX, Position};
 
 fn uuid() -> impl Strategy<Value = Uuid> {
     any::<u128>().prop_map(Uuid::from_u128)
@@ -96,7 +96,9 @@ fn frame() -> impl Strategy<Value = Frame> {
 fn hello() -> impl Strategy<Value = Hello> {
     let id = || prop::option::of(uuid());
     let lane = prop::sample::select(vec![Lane::Control, Lane::Log]);
-    let promised = prop::option::of(position());
+    let entry_term = prop::option::of(0..PLACE_MAX);
+    let promised = (position(), entry_term).prop_map(|(at, entry_term)| Promise { at, entry_term });
+    let promised = prop::option::of(promised);
     (id(), id(), uuid(), lane, promised).prop_map(|(cluster, to, from, lane, promised)| {
         let address = Some("tcp:[::1]:6644".into());
         Hello { cluster, to, from, address, lane: Some(lane), promised }

@@ -11,7 +11,7 @@ use crate::consensus::{APPEND, HEARTBEAT, HEARTBEAT_ANSWER, VOTE_REQUEST};
 use crate::entry::{Content, Entry, Held, Logged};
 use crate::ids::{LinkId, Position};
 use crate::member::{Failure, Opened, Role};
-use crate::wire::{Frame, Hello, Lane, Step};
+use crate::wire::{Frame, Hello, Lane, Promise, Step};
 
 /// How often a server was told on a connection that it is a member no more.
 fn told(bench: &Bench, link: LinkId, server: Uuid) -> usize {
@@ -540,7 +540,8 @@ fn who_is_lost_is_told_where_members_are() {
     let is_told = |(to, bytes): &(LinkId, Vec<u8>)| *to == link && bytes.ends_with(&named);
     assert!(bench.sent.iter().any(is_told) && !bench.closed.contains(&link));
     // What it knows of the other one's promises is not about this one.
-    let promised = Some(Position { term: 9, index: 99 });
+    let at = Position { term: 9, index: 99 };
+    let promised = Some(Promise { at, entry_term: None });
     bench.hello(link, &Hello { promised, ..greeting(8, 9) });
     assert!(!bench.has_forgotten);
     let link = bench.accept();

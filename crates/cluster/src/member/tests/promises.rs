@@ -3,7 +3,7 @@
 use super::bench::{Bench, CLUSTER, address, data, server};
 use crate::consensus::{APPEND, APPEND_ANSWER, HEARTBEAT, VOTE_REQUEST};
 use crate::member::promises::{OWN_TERMS_MAX, Promises};
-use crate::wire::{Frame, Hello, Lane, Step};
+use crate::wire::{Frame, Hello, Lane, Promise, Step};
 use crate::{Opened, Position};
 
 /// Another member greets one that is in term 2, with a log up to entry 6.
@@ -16,9 +16,13 @@ fn greeted_with(term: u64, index: u64) -> Bench {
 
 /// Server 2 has heard a promise of the member, and says so when it greets it.
 fn greet_with(bench: &mut Bench, term: u64, index: u64) {
+    greet_with_promise(bench, Promise { at: Position { term, index }, entry_term: None });
+}
+
+fn greet_with_promise(bench: &mut Bench, promised: Promise) {
     let link = bench.accept();
     let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(2));
-    let (lane, promised) = (Some(Lane::Control), Some(Position { term, index }));
+    let (lane, promised) = (Some(Lane::Control), Some(promised));
     bench.hello(link, &Hello { cluster, to, from, address: None, lane, promised });
 }
 
@@ -84,7 +88,29 @@ fn what_a_server_acknowledged_before_it_was_a_member_is_remembered() {
     assert!(last.index > joined.index && bench.member.committed() < joined.index);
     bench.acknowledge(two, joined);
     assert!(bench.member.servers.contains_key(&server(4)));
-    assert_eq!(bench.member.promises.of(server(4)), Some(last));
+    let promised = Promise { at: last, entry_term: Some(last.term) };
+    assert_eq!(bench.member.promises.of(server(4)), Some(promised));
+}
+
+/// A copy of the file was made when it knew of the leader, whose entries had found no room yet.
+#[test]
+fn an_older_file_of_the_same_term_has_other_entries() {
+    for (entry_term, has_forgotten) in [(None, false), (Some(1), false), (Some(3), true)] {
+        let mut bench = Bench::open(Opened { term: 3, ..Bench::file() });
+        assert_eq!(bench.member.last_position(), Position { term: 1, index: 6 });
+        let at = Position { term: 3, index: 6 };
+        greet_with_promise(&mut bench, Promise { at, entry_term });
+        assert_eq!(bench.has_forgotten, has_forgotten, "{entry_term:?}");
+    }
+}
+
+/// An entry of an earlier leader may be replaced in a later term.
+#[test]
+fn what_was_kept_in_an_earlier_term_may_have_been_replaced() {
+    let mut bench = Bench::open(Opened { term: 3, ..Bench::file() });
+    let at = Position { term: 2, index: 6 };
+    greet_with_promise(&mut bench, Promise { at, entry_term: Some(2) });
+    assert!(!bench.has_forgotten);
 }
 
 /// In this term the member may have acknowledged another entry 6, before its file was replaced by an older one of the same term.
@@ -113,16 +139,16 @@ fn a_heartbeat_commits_what_was_acknowledged_and_not_what_stands_there() {
 /// Of as many terms as a flapping cluster has not all are remembered; what is not is taken for known.
 #[test]
 fn promises_of_many_terms_are_remembered_in_bounds() {
-    let mut promises = Promises::new(Position { term: 2, index: 6 });
+    let mut promises = Promises::new(Position { term: 2, index: 6 }, []);
     for term in 3..1000 {
         let (kind, index) = (APPEND_ANSWER, 10);
         promises.made(&Step { kind, term, index, ..Step::default() });
     }
     assert!(promises.own.len() <= OWN_TERMS_MAX);
-    assert!(promises.has(Position { term: 500, index: 99 }));
-    assert!(promises.has(Position { term: 999, index: 10 }));
-    assert!(!promises.has(Position { term: 999, index: 11 }));
-    assert!(!promises.has(Position { term: 1000, index: 0 }));
+    let has =
+        |term, index| promises.has(Promise { at: Position { term, index }, entry_term: None });
+    assert!(has(500, 99) && has(999, 10));
+    assert!(!has(999, 11) && !has(1000, 0));
 }
 
 fn ask_for_vote(bench: &mut Bench) {
