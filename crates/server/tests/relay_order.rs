@@ -184,6 +184,19 @@ fn a_conversion_is_answered_by_a_relay_that_has_its_schema() {
     }
 }
 
+/// Another conversion has led back to the schema that the relay has, and its source, a relay itself, was told of neither.
+#[test]
+fn a_conversion_is_answered_though_no_rows_come_under_its_schema() {
+    let (mut shell, link, client, _) = converted(true);
+    assert_eq!(shell.received(client), Vec::<String>::new(), "the relay has the old one");
+    let requests = asked(&mut shell, link);
+    let [echo] = requests.as_slice() else { panic!("{requests:?}") };
+    assert_eq!(echo["method"], "echo");
+    say(&mut shell, link, &json!({"id":echo["id"],"result":[],"error":null}));
+    let told = told(&mut shell, client);
+    assert_eq!((&told[0]["id"], &told[0]["result"]), (&json!(3), &json!({})), "{told:?}");
+}
+
 #[test]
 fn a_conversion_that_changes_nothing_is_answered_at_once() {
     let (mut shell, link) = played();

@@ -79,6 +79,8 @@ pub(crate) struct Forwards {
     early: Vec<Early>,
     /// Conversions that the source has made, and no rows have come under their schema.
     converted: Vec<Trigger>,
+    /// The number of the request that the source was sent behind the last one of these.
+    asked_behind: Option<u64>,
     /// What the source has refused to take under an id, by its number there: it is sent without one, in its order.
     refused: BTreeMap<u64, Forward>,
     /// States that the relay has come to while requests were with the source: the log of changes may have lost
@@ -163,6 +165,7 @@ impl Forwards {
         mut keep: impl FnMut(&mut Trigger) -> Option<usize>,
     ) -> Vec<Trigger> {
         self.await_all_rows();
+        self.asked_behind = None;
         let mut lost = Vec::new();
         let refused: BTreeSet<u64> = self.refused.keys().copied().collect();
         let mut all = std::mem::take(&mut self.sent);
@@ -288,9 +291,18 @@ impl Forwards {
         self.early.extend(self.converted.drain(..).map(early));
     }
 
-    /// A conversion is answered when all rows are told again.
-    pub(crate) fn keep_conversion(&mut self, trigger: Trigger) {
+    /// A conversion is answered when all rows are told again, or the source has answered this request and goes on
+    /// telling changes.
+    pub(crate) fn keep_conversion(&mut self, trigger: Trigger, number: Option<u64>) {
         self.converted.push(trigger);
+        self.asked_behind = number;
+    }
+
+    /// The source has answered a request: conversions of which nothing more is told, if it goes on telling changes; `None` if
+    /// the request was another one.
+    pub(crate) fn asked_for_rows(&mut self, number: u64, goes_on: bool) -> Option<Vec<Trigger>> {
+        self.asked_behind.take_if(|asked| *asked == number)?;
+        Some(if goes_on { std::mem::take(&mut self.converted) } else { Vec::new() })
     }
 
     /// Who asked for a conversion whose rows have come.

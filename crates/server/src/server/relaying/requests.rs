@@ -210,7 +210,10 @@ impl Server {
 
     /// The source has answered.
     pub(super) fn relay_reply(&mut self, db: DbId, number: u64, reply: Result<Vec<u8>, Vec<u8>>) {
-        if self.sync_reply(db, number, &reply) || self.lock_reply(db, number, &reply) {
+        if self.sync_reply(db, number, &reply)
+            || self.lock_reply(db, number, &reply)
+            || self.conversions_reply(db, number)
+        {
             return;
         }
         let relay = self.relays.get_mut(db);
@@ -249,7 +252,7 @@ impl Server {
             Answer::Reply(..)
                 if forward.trigger.is_conversion() && !self.has_schema_of(db, &forward.trigger) =>
             {
-                self.relays.get_mut(db).forwards.keep_conversion(forward.trigger);
+                self.keep_conversion(db, forward.trigger);
             }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
@@ -281,6 +284,29 @@ impl Server {
                 self.relays.get_mut(db).forwards.refused(number, forward.trigger);
             }
         }
+    }
+
+    /// A conversion that the source has made is answered when the rows have come under its schema. None do if another
+    /// conversion has led back to the schema that they have here: the source, say, is a relay that was told of neither.
+    /// What it tells of schemas comes before its answer to who asks anything now.
+    fn keep_conversion(&mut self, db: DbId, trigger: Trigger) {
+        let relay = self.relays.get_mut(db);
+        let mut out = Vec::new();
+        let asks = relay.follower.may_ask();
+        let number = asks.then(|| relay.follower.ask_for_owner("echo", b"[]", &mut out));
+        relay.forwards.keep_conversion(trigger, number);
+        self.carry_out_relay(db, out);
+    }
+
+    /// The source has answered who waits for the rows of conversions; false if that was something else.
+    fn conversions_reply(&mut self, db: DbId, number: u64) -> bool {
+        let relay = self.relays.get_mut(db);
+        let is_following = relay.follower.is_following();
+        let Some(converted) = relay.forwards.asked_for_rows(number, is_following) else {
+            return false;
+        };
+        converted.into_iter().for_each(|trigger| self.give_reply(db, trigger, Vec::new()));
+        true
     }
 
     /// Whether the rows here are under the schema that a conversion has led to.
