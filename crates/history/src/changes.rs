@@ -58,6 +58,13 @@ impl Changes {
         [&self.recorded, &self.volatile].into_iter().filter_map(|parts| first(parts)).min()
     }
 
+    /// The state behind a recorded change with this id, if it is one of these.
+    pub fn find(&self, id: Uuid) -> Option<Place> {
+        let mut entries = stored(&self.recorded);
+        let found = entries.find(|entry| Uuid::from_u128(entry.header.id) == id);
+        found.map(|entry| Place(entry.header.place))
+    }
+
     /// The changes, oldest first, under the schema that the log had when it was asked.
     pub fn deltas<'a>(&'a self, schema: &'a Schema) -> impl Iterator<Item = Entry> + 'a {
         let mut recorded = stored(&self.recorded).peekable();

@@ -48,6 +48,8 @@ struct Feeding {
     options: FeedOptions,
     /// The message up to the id of the state.
     head: Bytes,
+    /// Where the log was when it came, and the state there: its first rows are of no earlier one.
+    since: (Place, Uuid),
     /// What it has been told; `None` before its first rows.
     at: Option<Place>,
     /// The log did not have the state any more that its first rows are of: nothing leads on from there.
@@ -72,7 +74,7 @@ impl Feeds {
     fn pin(&self, history: &mut ChangeLog) {
         let Some(log) = history.kept_mut() else { return };
         let feeds = self.all.values().filter(|feeding| !feeding.is_lost);
-        let places = feeds.filter_map(|feeding| feeding.at);
+        let places = feeds.map(|feeding| feeding.at.unwrap_or(feeding.since.0));
         let oldest = places.filter(|at| log.reaches(*at)).min();
         log.pin(oldest);
     }
@@ -98,6 +100,17 @@ impl Feeds {
 impl Feeding {
     fn is_behind(&self, end: Place) -> bool {
         self.at.is_some_and(|at| at < end)
+    }
+
+    /// Where a state is that it is given. A helper may have composed its rows for so long that the log has gone past
+    /// that, but for what is kept for it.
+    fn place_of(&self, log: &History, state: Uuid) -> Option<Place> {
+        let kept = || {
+            let (place, id) = self.since;
+            let changes = log.since_pinned(place)?;
+            if id == state { Some(place) } else { changes.find(state) }
+        };
+        log.find(state, IdKind::Recorded, std::iter::empty()).or_else(kept)
     }
 }
 
@@ -173,16 +186,18 @@ impl Databases {
         name: &[u8],
     ) -> Result<(), Error> {
         let db = self.open(id);
-        if !db.history().kept().is_some_and(History::is_enabled) {
+        let Some(log) = db.history().kept().filter(|log| log.is_enabled()) else {
             let details = "this database has no log of changes (--no-standalone-history)";
             return Err(Error::new("not supported", details));
-        }
+        };
+        let since = (log.place(), log.chain().id());
         let feed = db.watch.monitors.feed(key, db.tables.schema());
         let feed = feed.expect("the monitor has just been made")?;
         let head = [b"{\"id\":null,\"method\":\"weir_update\",\"params\":[", name, b","].concat();
         let head = Bytes::new(head);
-        let feeding = Feeding { feed, options, head, at: None, is_lost: false };
+        let feeding = Feeding { feed, options, head, since, at: None, is_lost: false };
         db.watch.feeds.all.insert((session, key), feeding);
+        db.watch.feeds.pin(&mut db.history);
         Ok(())
     }
 
@@ -202,8 +217,7 @@ impl Databases {
         let feeding = watch.feeds.all.get_mut(&(owner, key))?;
         let state = state.expect("who is told each change is told ids");
         let log = history.kept().expect("it was there when the monitor was made");
-        // What is kept for others does not tell where a state was that the log does not reach back to.
-        let at = log.find(state, IdKind::Recorded, std::iter::empty());
+        let at = feeding.place_of(log, state);
         (feeding.at, feeding.is_lost) = (Some(at.unwrap_or_default()), at.is_none());
         watch.feeds.pin(history);
         watch.monitors.remove(key, tables.schema());
