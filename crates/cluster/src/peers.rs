@@ -38,6 +38,8 @@ pub(crate) struct Link {
     pub(crate) peer: Option<Uuid>,
     /// Where we mean to reach it, or what logs call it.
     pub(crate) name: String,
+    /// Where the peer has said that it listens.
+    pub(crate) address: Option<String>,
     /// The connection is open.
     pub(crate) is_up: bool,
     /// The other end has greeted as a member of this kind.
@@ -178,6 +180,7 @@ impl Peers {
                     made: Made::ByUs(lane),
                     peer: target.peer,
                     name: address.clone(),
+                    address: None,
                     is_up: false,
                     is_ours: false,
                     carries: false,
@@ -203,6 +206,7 @@ impl Peers {
             made: Made::ByPeer(None),
             peer: None,
             name,
+            address: None,
             is_up: true,
             is_ours: false,
             carries: false,

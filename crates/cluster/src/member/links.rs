@@ -237,7 +237,7 @@ impl Member {
             );
             return self.log_limited("peer_not_weir", Level::Info, text);
         };
-        link.is_ours = true;
+        (link.is_ours, link.address) = (true, hello.address.clone());
         // Whoever connects here may look for somebody else, who had this address before.
         let is_asked = is_joining && matches!(made, Made::ByUs(_));
         if is_asked && self.cluster.is_none() {

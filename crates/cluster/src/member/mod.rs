@@ -609,7 +609,7 @@ impl Member {
         for change in Change::between(&before, servers) {
             self.node.change(change);
         }
-        self.forget_moves();
+        self.look_for_moves();
         self.want_peers();
         self.servers_changed(&before, index);
     }

@@ -71,12 +71,22 @@ impl Member {
         moved.map(|(server, address)| (*server, address.clone()))
     }
 
-    /// Other servers are members now, or the same ones elsewhere.
-    pub(super) fn forget_moves(&mut self) {
+    /// Other servers are members now, or the same ones elsewhere: whoever has become one may have said before that where
+    /// it listens.
+    pub(super) fn look_for_moves(&mut self) {
         let servers = Arc::clone(&self.servers);
         let is_news = |server: &Uuid, address: &mut String| {
             servers.get(server).is_some_and(|known| known != address)
         };
         self.moves.by_id.retain(is_news);
+        // Who has greeted on several connections has said it on the last one.
+        let greeted = self.peers.links().filter(|(_, link)| link.is_ours);
+        let said = greeted
+            .filter_map(|(_, link)| Some((link.peer?, (link.since_us, link.address.clone()?))));
+        let mut said: Vec<(Uuid, (u64, String))> = said.collect();
+        said.sort_unstable();
+        for (server, (_, address)) in said {
+            self.told_of_address(server, &address);
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Who must not be listened to: one clear line in the log, and no effect.
 
+use std::sync::Arc;
+
 use weir_data::Uuid;
 
 use super::bench::{APPEND_REPLY, Bench, CLUSTER, HEARTBEAT, VOTE_REPLY, address, server};
 use crate::consensus::{APPEND, PRE_VOTE_REQUEST, TIMEOUT_NOW};
 use crate::wire::{Frame, Hello, Lane, Step};
-use crate::{Event, Level, LinkId, Role};
+use crate::{Content, Entry, Event, Level, LinkId, Position, Role};
 
 /// The lines that the log got since it was looked at last.
 fn lines(bench: &mut Bench) -> Vec<String> {
@@ -269,6 +271,26 @@ fn a_member_that_has_moved_hears_of_those_whom_it_does_not_know() {
     });
     assert!(!bench.closed.contains(&moved), "server 8 has had this address before");
     assert!(bench.closed.contains(&other), "it is found where it is");
+}
+
+/// It had moved before this member had the entry that made it one.
+#[test]
+fn who_is_a_member_since_it_greeted_is_where_it_said() {
+    let mut bench = Bench::follower();
+    let [control, log] = Lane::ALL.map(|lane| bench.greet(server(2), lane));
+    let four = bench.accept();
+    bench.hello(four, &greeting(4, None, Some(address(44))));
+    let mut servers = super::bench::three();
+    servers.insert(server(4), address(4));
+    let at = Position { term: 3, index: 7 };
+    let entries = vec![Entry { at, content: Content::Servers(Arc::new(servers)) }];
+    bench.say(
+        log,
+        Step { kind: APPEND, term: 3, log_term: 1, index: 6, entries, ..Step::default() },
+    );
+    bench.say(control, Step { kind: HEARTBEAT, term: 3, commit: 7, ..Step::default() });
+    assert_eq!(bench.member.servers.get(&server(4)), Some(&address(4)));
+    assert!(bench.member.has_moved(&server(4)));
 }
 
 /// Addresses are used again: who connects may look for one that was here before.
