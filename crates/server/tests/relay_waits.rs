@@ -4,8 +4,10 @@
 use std::cell::RefCell;
 
 use crate::chain::Chain;
-use crate::relay_sources::{A, B, FEATURES, asked, play_by, played, source_row, value};
-use crate::shell::{Shell, insert, ports, transact};
+use crate::relay_sources::{
+    A, B, FEATURES, ZERO, answer, asked, play_by, played, say, say_schema, source_row, value,
+};
+use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
@@ -221,6 +223,60 @@ fn a_second_attempt_is_answered_when_the_first_one_is_never_to_be() {
     // An update to the value that is there changes nothing either, and does not say so.
     let (told, _) = told_of_second_attempt(&json!([{"count": 1}]), &json!("not committed"));
     assert_eq!(told["result"], json!([{"count": 1}]));
+}
+
+/// All rows are told again before the relay hears what has come of the id: the state that the second attempt was answered
+/// as of is before them.
+#[test]
+fn a_second_attempt_is_answered_though_all_rows_are_told_again() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    shell.send(client, &transact(7, &insert("b")));
+    shell.settle();
+    assert_eq!(asked(&mut shell, link).len(), 1, "it is sent");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    while shell.connecting.is_empty() {
+        shell.pass_ms(250);
+    }
+    let (link, _) = shell.connecting.pop().expect("a connection was begun");
+    shell.event(Event::LinkUp { link });
+    shell.settle();
+    let failed = json!([{"error": "timed out", "details": ""}]);
+    let (mut requests, mut methods) = (asked(&mut shell, link), Vec::new());
+    while !requests.is_empty() {
+        for request in std::mem::take(&mut requests) {
+            let method = request["method"].as_str().expect("a method").to_owned();
+            let result = match &*method {
+                "weir_features" => json!(FEATURES),
+                "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+                "weir_transact" => json!({"id": B, "results": failed}),
+                "weir_outcome" => json!("not committed"),
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": source_row()}}}),
+                _ => json!({}),
+            };
+            let is_transaction = method == "weir_transact";
+            if is_transaction {
+                let params = json!([["monid", "Net"]]);
+                let canceled = json!({"id":null,"method":"monitor_canceled","params":params});
+                say(&mut shell, link, &canceled);
+            }
+            answer(&mut shell, link, &request, &result);
+            if is_transaction {
+                let mut schema = value(SCHEMA);
+                schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+                say_schema(&mut shell, link, &schema);
+            }
+            methods.push(method);
+        }
+        requests = asked(&mut shell, link);
+    }
+    let monitors = methods.iter().filter(|method| *method == "weir_monitor").count();
+    assert_eq!((monitors, &methods[methods.len() - 1][..]), (2, "weir_outcome"), "{methods:?}");
+    let told = shell.received(client);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(value(&told[0])["result"], failed);
 }
 
 /// The connection ends while the relay asks what has come of the id: it has been promised by then that nothing will.

@@ -39,6 +39,8 @@ pub(crate) struct Forward {
     pub(crate) was_sent: bool,
     /// The source has answered what was sent again: it is asked what has come of the id.
     pub(crate) answer: Option<Vec<u8>>,
+    /// All rows have been told again since that answer: its state is before them, and is told alone no more.
+    pub(crate) is_told_anew: bool,
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
     pub(crate) fence: Fence,
@@ -57,6 +59,7 @@ impl Forward {
             since: None,
             was_sent: false,
             answer: None,
+            is_told_anew: false,
             is_plain: false,
             fence: Fence::None,
             is_canceled: false,
@@ -287,6 +290,9 @@ impl Forwards {
     /// All rows are told again: answers wait for them, and for no state that is before.
     pub(crate) fn await_all_rows(&mut self) {
         self.early.iter_mut().for_each(|early| early.state = None);
+        for forward in self.sent.values_mut().chain(self.waiting.values_mut()) {
+            forward.is_told_anew = forward.answer.is_some();
+        }
         let early = |trigger| Early { state: None, trigger, reply: Vec::new() };
         self.early.extend(self.converted.drain(..).map(early));
     }

@@ -272,7 +272,7 @@ impl Server {
                 self.relays.get_mut(db).forwards.again(Forward::new(trigger));
             }
             Answer::Again(result) => {
-                let forward = Forward { answer: Some(result), ..forward };
+                let forward = Forward { answer: Some(result), is_told_anew: false, ..forward };
                 self.relays.get_mut(db).forwards.again(forward);
             }
             Answer::Canceled => {
@@ -396,7 +396,8 @@ fn answer_by(forward: &Forward, outcome: &[u8]) -> Option<Answer> {
         b"\"committed\"" => has_changed(results),
         _ => false,
     };
-    is_true.then(|| Answer::Reply(state_of(text), results.as_bytes().to_vec()))
+    let state = state_of(text).filter(|_| !forward.is_told_anew);
+    is_true.then(|| Answer::Reply(state, results.as_bytes().to_vec()))
 }
 
 /// Whether results are those of a transaction that has changed something, as far as they say.
