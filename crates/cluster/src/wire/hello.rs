@@ -39,7 +39,7 @@ impl Lane {
 /// What a member was heard to promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Promise {
-    /// It was in this term, and had the log up to this entry.
+    /// The member was in this term, and had the log up to this entry.
     pub(crate) at: Position,
     /// The term of that entry, if it was acknowledged to the leader of the term.
     pub(crate) entry_term: Option<u64>,

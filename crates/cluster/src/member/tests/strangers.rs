@@ -273,7 +273,7 @@ fn a_member_that_has_moved_hears_of_those_whom_it_does_not_know() {
     assert!(bench.closed.contains(&other), "it is found where it is");
 }
 
-/// It had moved before this member had the entry that made it one.
+/// A member that moves may greet this one before it has the entry which makes that a member.
 #[test]
 fn who_is_a_member_since_it_greeted_is_where_it_said() {
     let mut bench = Bench::follower();
