@@ -646,6 +646,7 @@ impl Member {
     }
 
     fn persisted(&mut self, step: u64, result: Result<u64, String>) {
+        self.has_noted(step);
         match result {
             Ok(took_us) => {
                 let Some(persisted) = self.steps.persisted(step, took_us) else { return };

@@ -31,6 +31,8 @@ pub(super) struct Promises {
     /// In which terms this member has since promised to have entries, and up to which. Its own term says
     /// nothing of that: it follows a leader from the first heartbeat on.
     pub(super) own: BTreeMap<u64, u64>,
+    /// The step that notes that this server has forgotten what it promised, and whom it asks to be taken in anew.
+    note: Option<(u64, Vec<String>)>,
 }
 
 /// What a step promises that leaves only when it is on the disk: to be in a term, with the log up to an
@@ -54,7 +56,7 @@ impl Promises {
                 terms.insert(index, term);
             }
         }
-        Self { of, opened, terms, own }
+        Self { of, opened, terms, own, note: None }
     }
 
     /// What a member was heard to promise, if anything.
@@ -154,12 +156,24 @@ impl Member {
         self.membership = Membership::Forgotten;
         let known = self.remotes.iter().chain(self.servers.values());
         let remotes = known.filter(|address| **address != self.address).cloned().collect();
-        if let Some(effect) = self.steps.write_notes(words) {
-            self.effects.push_back(effect);
-        }
+        let note = self.steps.write_notes(words);
         self.want_peers();
         self.gather();
-        self.effects.push_back(Effect::Forgot { remotes });
+        match note {
+            // Those who remember may be started anew: the file must say it itself by then.
+            Some(note) => {
+                self.promises.note = Some((self.steps.last(), remotes));
+                self.effects.push_back(note);
+            }
+            None => self.effects.push_back(Effect::Forgot { remotes }),
+        }
+    }
+
+    /// A step has been synced, or could not be written: perhaps it was the note that this server has forgotten.
+    pub(super) fn has_noted(&mut self, step: u64) {
+        if let Some((_, remotes)) = self.promises.note.take_if(|(note, _)| *note == step) {
+            self.effects.push_back(Effect::Forgot { remotes });
+        }
     }
 
     /// Whether the log is that of the leader of this term up to this entry, as far as this member knows: it has acknowledged

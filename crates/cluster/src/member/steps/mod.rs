@@ -311,6 +311,11 @@ impl Steps {
         self.commit = None;
     }
 
+    /// The number of the step that was asked for last.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
     /// The last records of a file.
     pub(super) fn write_notes(&mut self, words: &[&str]) -> Option<Effect> {
         let (synced, mut notes) = (self.synced(), Vec::new());

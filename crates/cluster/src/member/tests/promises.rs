@@ -38,6 +38,17 @@ fn who_has_promised_more_than_its_file_has_is_a_member_no_more() {
     }
 }
 
+/// Those who remember may be started anew before it is.
+#[test]
+fn the_file_says_that_its_server_has_forgotten_before_that_joins_anew() {
+    let mut bench = Bench::member();
+    bench.is_disk_slow = true;
+    greet_with(&mut bench, 2, 7);
+    assert!(!bench.has_forgotten && !bench.member.is_member());
+    bench.sync();
+    assert!(bench.has_forgotten);
+}
+
 /// A member that was down while another leader was elected may hear of that one first, and have its term. What it
 /// has promised in the term before that it lacks all the same.
 #[test]
