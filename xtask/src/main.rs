@@ -9,11 +9,13 @@
 //! - `miri`, `tsan`: snapshot readers on other threads, under Miri and the thread sanitizer.
 //! - `sim`: one seed of the simulator of clusters again, made short.
 //! - `planted`: faults in a copy of the tree, which the simulators must find.
+//! - `shrunk`: the simulators with limits cut down in a copy of the tree.
 //! - `ovn`: the OVN scenario alone, against Weir or against the reference server.
 
 mod background;
 mod checks;
 mod clusters;
+mod copied;
 mod events;
 mod fuzz;
 mod instructions;
@@ -22,6 +24,7 @@ mod planted;
 mod provide;
 mod runner;
 mod sanitize;
+mod shrunk;
 mod step;
 mod suite;
 mod tidy;
@@ -48,6 +51,7 @@ usage: cargo xtask TASK
   tsan                  the same under the thread sanitizer
   sim SEED              run a seed of simulated clusters again, make it short if it fails, and show it
   planted [NAME...]     plant faults in a copy of the tree, and have the simulators find them
+  shrunk [SECONDS]      run new seeds of the simulators in a copy of the tree whose limits are some bytes
   ovn [ARG...]          the OVN scenario alone; see tests/ovn/run --help
 ";
 
@@ -78,6 +82,10 @@ fn main() -> ExitCode {
             clusters::replay(&root, seed.parse().unwrap_or(1))
         }
         ["planted", names @ ..] => planted::run(&root, names),
+        ["shrunk"] => shrunk::run(&root, shrunk::SECONDS),
+        ["shrunk", seconds] if seconds.parse::<u64>().is_ok() => {
+            shrunk::run(&root, seconds.parse().unwrap_or(shrunk::SECONDS))
+        }
         ["ovn", rest @ ..] => ovn::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

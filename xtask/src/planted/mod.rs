@@ -7,30 +7,19 @@
 
 mod faults;
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::copied::{self, Program};
 use crate::step::{Outcome, show};
-use crate::tools::{cargo, target};
 use faults::{FAULTS, Fault, Place, UNCHECKED};
 
 /// So many seeds must find a fault.
 const SEEDS: u64 = 1000;
-
-/// The tests that the copy is built for.
-const TARGETS: [&str; 6] = ["test", "--workspace", "--test", "simulation", "--test", "sources"];
-
-/// A test program of the copy.
-struct Program {
-    path: PathBuf,
-    /// The names of its tests, as it says them.
-    tests: String,
-}
 
 /// A seed that has found a fault.
 struct Finding {
@@ -43,8 +32,12 @@ struct Finding {
 /// are, by whom it should be.
 pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
     let begun = Instant::now();
-    let copy = copy(root)?;
-    let programs = build(root, &copy)?;
+    let programs = copied::build(root, "planted", |file, bytes| {
+        Ok(match places().any(|(_, place)| place.file == file) {
+            true => plant(file, String::from_utf8(bytes)?)?.into_bytes(),
+            false => bytes,
+        })
+    })?;
     println!("built in {} s", begun.elapsed().as_secs());
     let is_wanted = |fault: &&Fault| names.is_empty() || names.contains(&fault.name);
     let mut are_found = true;
@@ -64,24 +57,6 @@ pub(crate) fn step(root: &Path) -> Result<Outcome> {
         return Ok(Outcome::Skipped("in CI; by hand: cargo xtask planted".into()));
     }
     Ok(if run(root, &[])? { Outcome::Passed } else { Outcome::Failed })
-}
-
-/// Builds the tests of the copy: the programs, and which tests each has.
-fn build(root: &Path, copy: &Path) -> Result<Vec<Program>> {
-    let mut build = in_copy(root, copy);
-    build.args(TARGETS).args(["--no-run", "--message-format", "json-render-diagnostics"]);
-    let built = build.stderr(Stdio::inherit()).output().with_context(|| show(&build))?;
-    ensure!(built.status.success(), "the copy in {} cannot be built", copy.display());
-    let said = String::from_utf8(built.stdout)?;
-    let path = |line: &str| {
-        let (_, path) = line.split_once(r#""executable":""#)?;
-        path.split('"').next().map(PathBuf::from)
-    };
-    let with_tests = |path: PathBuf| -> Result<Program> {
-        let listed = Command::new(&path).arg("--list").output()?;
-        Ok(Program { path, tests: String::from_utf8(listed.stdout)? })
-    };
-    said.lines().filter_map(path).map(with_tests).collect()
 }
 
 /// What is found of a fault, or how it is not.
@@ -151,65 +126,13 @@ fn passes_unchecked(programs: &[Program], fault: &Fault, seed: u64) -> Result<bo
 
 /// The test of a fault, with these seeds.
 fn test(programs: &[Program], fault: &Fault, seeds: &RangeInclusive<u64>) -> Result<Command> {
-    let line = format!("{}: test", fault.test);
-    let program = programs.iter().find(|program| program.tests.lines().any(|test| test == line));
-    let program = program.with_context(|| format!("no program has the test {}", fault.test))?;
+    let program = copied::with_test(programs, fault.test)?;
     let mut test = Command::new(&program.path);
     test.args(["-q", "--exact", "--nocapture", fault.test]);
     let count = seeds.end() + 1 - seeds.start();
     test.env("WEIR_PLANTED", fault.name).env("WEIR_TRACE", "1");
     test.env("WEIR_SEED", seeds.start().to_string()).env("WEIR_SEEDS", count.to_string());
     Ok(test)
-}
-
-fn in_copy(root: &Path, copy: &Path) -> Command {
-    let mut cargo = cargo(root);
-    // Not the folder of the tree: to cargo, the copy's packages are the tree's.
-    cargo.current_dir(copy).env("CARGO_TARGET_DIR", copy.join("target"));
-    // It is built once, and nobody looks into it: a gigabyte, not three.
-    cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_TEST_DEBUG", "0");
-    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
-    cargo
-}
-
-/// A copy of the tree with all faults in it. Files that are as they should be stay, so that little is
-/// built again.
-fn copy(root: &Path) -> Result<PathBuf> {
-    let copy = target(root).join("planted");
-    let files = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
-    ensure!(files.status.success(), "git cannot list the files");
-    let files = String::from_utf8(files.stdout)?;
-    let files: BTreeSet<&str> = files.split('\0').filter(|file| !file.is_empty()).collect();
-    remove_others(&copy, Path::new("crates"), &files)?;
-    for file in files {
-        let Ok(bytes) = std::fs::read(root.join(file)) else { continue };
-        let bytes = match places().any(|(_, place)| place.file == file) {
-            true => plant(file, String::from_utf8(bytes)?)?.into_bytes(),
-            false => bytes,
-        };
-        let place = copy.join(file);
-        if std::fs::read(&place).is_ok_and(|there| there == bytes) {
-            continue;
-        }
-        std::fs::create_dir_all(place.parent().context("a file has a folder")?)?;
-        std::fs::write(&place, bytes)?;
-    }
-    Ok(copy)
-}
-
-/// Removes what the tree had once in a folder of the copy: two files of one module do not go.
-fn remove_others(copy: &Path, folder: &Path, files: &BTreeSet<&str>) -> Result<()> {
-    let Ok(entries) = std::fs::read_dir(copy.join(folder)) else { return Ok(()) };
-    for entry in entries {
-        let entry = entry?;
-        let file = folder.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            remove_others(copy, &file, files)?;
-        } else if !file.to_str().is_some_and(|file| files.contains(file)) {
-            std::fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// All that is replaced, with its name.
