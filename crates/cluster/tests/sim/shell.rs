@@ -301,8 +301,7 @@ impl World {
                 self.beside(n, Event::SnapshotLoaded { last, result });
             }
             Effect::InstallSnapshot { step, last, tail } => self.install(n, step, last, &tail),
-            Effect::FailCopy { why } => panic!("{n}: {why}"),
-            Effect::DropSnapshot | Effect::DropCopy => {
+            Effect::DropSnapshot | Effect::DropCopy | Effect::FailCopy { .. } => {
                 let server = &mut self.servers[n];
                 (server.receiving, server.is_copying) = (None, false);
                 server.receptions += 1;
