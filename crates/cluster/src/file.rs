@@ -51,6 +51,13 @@ pub(crate) fn write_step(
         let kind = vote.map_or(Kind::Term, Kind::Vote);
         write(onto.synced(out.len()), term, kind, out);
     }
+    // A power failure may leave a beginning of this. Who has a change of the servers knows that the one before is
+    // committed, or two that know neither could elect one of them by servers of long ago.
+    let changes = entries.iter().any(|entry| matches!(entry.content, Content::Servers(_)));
+    if let (Some(index), Some(first)) = (commit.filter(|_| changes), entries.first()) {
+        let index = index.min(first.at.index - 1);
+        write(onto.synced(out.len()), 0, Kind::CommitIndex(index), out);
+    }
     let mut texts = Texts::new();
     for entry in entries {
         let text = write_entry(entry, out);
@@ -102,4 +109,29 @@ fn write_entry(entry: &Entry, out: &mut Vec<u8>) -> Range<usize> {
         Content::ElectionTimer(ms) => EntryText { election_timer: Some(*ms), ..plain },
     };
     record.write(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Of a step that a power failure cuts short entries may be there without what was to follow them.
+    #[test]
+    fn a_change_of_the_servers_stands_behind_the_commit_index_of_what_is_before() {
+        let at = |index| Position { term: 2, index };
+        let change = Entry { at: at(9), content: Content::Servers(Arc::default()) };
+        let empty = Entry { at: at(9), content: Content::Empty };
+        for (entry, commits) in [(change, 2), (empty, 1)] {
+            let mut out = Vec::new();
+            write_step(Onto::File(0), None, &[entry], Some(9), &mut out);
+            let text = String::from_utf8(out).expect("JSON");
+            assert_eq!(text.matches("commit_index").count(), commits);
+            let first = text
+                .find("\"commit_index\":8")
+                .is_some_and(|at| at < text.find("\"index\":9").expect("the entry"));
+            assert_eq!(first, commits == 2, "{text}");
+        }
+    }
 }
