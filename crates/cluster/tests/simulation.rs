@@ -297,15 +297,26 @@ fn mixed_faults(seed: u64) -> Faults {
         _ => usual,
     };
     let mut f = faults(seed);
-    for often in
-        [&mut f.crash, &mut f.cut, &mut f.reset, &mut f.compact, &mut f.copy, &mut f.forget]
-    {
-        *often = rate(*often);
-    }
-    for often in [&mut f.disk, &mut f.suspect, &mut f.full, &mut f.room, &mut f.snapshot] {
-        *often = rate(*often);
-    }
-    for often in [&mut f.pause, &mut f.jump, &mut f.join, &mut f.leave, &mut f.kick, &mut f.timer] {
+    let rates = [
+        &mut f.crash,
+        &mut f.cut,
+        &mut f.reset,
+        &mut f.compact,
+        &mut f.copy,
+        &mut f.forget,
+        &mut f.disk,
+        &mut f.suspect,
+        &mut f.full,
+        &mut f.room,
+        &mut f.snapshot,
+        &mut f.pause,
+        &mut f.jump,
+        &mut f.join,
+        &mut f.leave,
+        &mut f.kick,
+        &mut f.timer,
+    ];
+    for often in rates {
         *often = rate(*often);
     }
     (f.silence, f.hang, f.moves) = (rate(2000), rate(5000), rate(6000));

@@ -213,11 +213,10 @@ impl Member {
         if let Some(wrong) = wrong {
             // Of those whom a damaged file names all may have moved, or gone: who looks for what this server was is a
             // member.
-            let is_of_cluster = self.cluster.is_some() && hello.cluster == self.cluster;
+            let is_looked_for = meant.is_some() && meant == self.replaces;
             if let Some(address) = &hello.address
-                && is_of_cluster
-                && meant.is_some()
-                && meant == self.replaces
+                && is_looked_for
+                && self.is_of_cluster(&hello)
             {
                 self.told_of_place(address);
             }
@@ -302,9 +301,7 @@ impl Member {
                 }
                 // What a server acknowledges before it is a member counts once it is one.
                 if self.servers.contains_key(&from) || self.is_being_added(&from) {
-                    let is_ours = self.node.is_leader() && step.term == self.node.term();
-                    let own = |index| Some(self.node.position(index).filter(|_| is_ours)?.term);
-                    self.promises.heard(from, &step, own);
+                    self.heard_promise(from, &step);
                 }
                 self.note_leaders_log(from, &step);
                 self.doubt_commit(&mut step);

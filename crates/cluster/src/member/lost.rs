@@ -24,11 +24,15 @@ impl Member {
     /// Whether who greets here, and means another server, may be lost: it is no member as far as this one
     /// knows, or listens where nobody looks for it.
     pub(super) fn is_lost_one(&self, hello: &Hello) -> bool {
-        let is_of_cluster = self.cluster.is_some() && hello.cluster == self.cluster;
         let known = self.servers.get(&hello.from);
         let is_known_there =
             known.is_some() && (hello.address.is_none() || known == hello.address.as_ref());
-        self.is_member() && is_of_cluster && !is_known_there
+        self.is_member() && self.is_of_cluster(hello) && !is_known_there
+    }
+
+    /// Whether who greets is of the same cluster, and both know that.
+    pub(super) fn is_of_cluster(&self, hello: &Hello) -> bool {
+        self.cluster.is_some() && hello.cluster == self.cluster
     }
 
     /// Tells where members are who is none, as far as this one knows, or one that others may look for in vain.

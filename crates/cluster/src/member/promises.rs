@@ -64,12 +64,8 @@ impl Promises {
         self.of.get(&id).copied()
     }
 
-    /// A member has said something that it says only when its promise is on its disk. `term_of` knows the terms of the entries
-    /// of the leader to whom it says that.
-    pub(super) fn heard(&mut self, from: Uuid, step: &Step, term_of: impl Fn(u64) -> Option<u64>) {
-        let Some(at) = promise_of(step) else { return };
-        let entry_term = term_of(at.index).filter(|_| step.kind == APPEND_ANSWER);
-        let promised = Promise { at, entry_term };
+    /// A member has promised this.
+    fn heard(&mut self, from: Uuid, promised: Promise) {
         let before = self.of.entry(from).or_insert(promised);
         *before = promised.max(*before);
     }
@@ -113,6 +109,17 @@ impl Promises {
 }
 
 impl Member {
+    /// A member has said something that it says only when its promise is on its disk. Of what is acknowledged to a leader, that
+    /// one's own log tells which entries they are.
+    pub(super) fn heard_promise(&mut self, from: Uuid, step: &Step) {
+        let Some(at) = promise_of(step) else { return };
+        let (is_leader, term) = (self.node.is_leader(), self.node.term());
+        let is_to_leader = step.kind == APPEND_ANSWER && is_leader && step.term == term;
+        let entry = is_to_leader.then(|| self.node.position(at.index)).flatten();
+        let entry_term = entry.map(|entry| entry.term);
+        self.promises.heard(from, Promise { at, entry_term });
+    }
+
     /// A member has greeted this one, and has said what it has heard it promise.
     pub(super) fn told_of_promises(&mut self, by: Uuid, promised: Option<Promise>) {
         // A file may be from before its server heard that it had become a member.

@@ -56,7 +56,7 @@ impl World {
     /// A server connects, and has tried to since then.
     pub(super) fn attempt(&mut self, n: usize, since_us: u64, link: LinkId, address: &str) {
         let ours = End { server: n, link };
-        if !self.network.attempts.contains(&ours) {
+        if !self.network.attempts.remove(&ours) {
             return;
         }
         let at = self.now_us + 500 + 1000 * self.rng.below(self.faults.delay.max(1));
@@ -68,15 +68,14 @@ impl World {
         if self.faults.is_dark && target.is_some_and(|target| is_cut(&target) || !is_up(&target)) {
             let ends_us = since_us + PATIENCE_US;
             if again_us < ends_us {
+                self.network.attempts.insert(ours);
                 let due = Due::Attempt { since_us, link, address: address.to_owned() };
                 return self.later(again_us, n, due);
             }
-            self.network.attempts.remove(&ours);
             let lost = Event::Lost { link, error: Some("Connection timed out".into()) };
             return self.later(ends_us, n, Due::Event(lost));
         }
         let target = target.filter(|target| is_up(target) && !is_cut(target));
-        self.network.attempts.remove(&ours);
         let Some(target) = target else {
             let error = Some("Connection refused".into());
             return self.later(at, n, Due::Event(Event::Lost { link, error }));

@@ -38,7 +38,7 @@ fn who_has_promised_more_than_its_file_has_is_a_member_no_more() {
     }
 }
 
-/// Those who remember may be started anew before it is.
+/// Other members, who remember what this one promised, may be started anew before its note is on the disk.
 #[test]
 fn the_file_says_that_its_server_has_forgotten_before_that_joins_anew() {
     let mut bench = Bench::member();
