@@ -191,6 +191,11 @@ fn who_begins_with_a_state_that_has_left_the_log_is_told_what_came_behind_it() {
         let told = received.iter().filter(|message| message.contains("weir_update")).count();
         let expected = if is_told { (meanwhile, false) } else { (0, true) };
         assert_eq!((told, shell.disconnected.contains(&late)), expected, "{meanwhile}");
+        if is_told {
+            shell.event(Event::Drained { session: behind });
+            shell.settle();
+            assert_eq!(shell.received(behind).len(), 10 + meanwhile);
+        }
     }
 }
 

@@ -401,12 +401,7 @@ pub(crate) fn play_by(
     row: &Value,
     result_of: impl Fn(&Value) -> Option<Value>,
 ) -> LinkId {
-    while shell.connecting.is_empty() {
-        shell.pass_ms(250);
-    }
-    let (link, _) = shell.connecting.pop().expect("a connection was begun");
-    shell.event(Event::LinkUp { link });
-    shell.settle();
+    let link = next_source(shell);
     loop {
         let requests = asked(shell, link);
         if requests.is_empty() {
@@ -423,6 +418,17 @@ pub(crate) fn play_by(
             }
         }
     }
+}
+
+/// The relay is connected to the source that is next.
+pub(crate) fn next_source(shell: &mut Shell) -> LinkId {
+    while shell.connecting.is_empty() {
+        shell.pass_ms(250);
+    }
+    let (link, _) = shell.connecting.pop().expect("a connection was begun");
+    shell.event(Event::LinkUp { link });
+    shell.settle();
+    link
 }
 
 /// What the relay has asked for since.

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 
 use crate::chain::Chain;
 use crate::relay_sources::{
-    A, B, FEATURES, ZERO, answer, asked, play_by, played, say, say_schema, source_row, value,
+    A, B, FEATURES, ZERO, answer, asked, next_source, play_by, played, say, say_schema, source_row,
+    value,
 };
 use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
@@ -237,12 +238,7 @@ fn a_second_attempt_is_answered_though_all_rows_are_told_again() {
     assert_eq!(asked(&mut shell, link).len(), 1, "it is sent");
     shell.event(Event::LinkDown { link, error: None });
     shell.settle();
-    while shell.connecting.is_empty() {
-        shell.pass_ms(250);
-    }
-    let (link, _) = shell.connecting.pop().expect("a connection was begun");
-    shell.event(Event::LinkUp { link });
-    shell.settle();
+    let link = next_source(&mut shell);
     let failed = json!([{"error": "timed out", "details": ""}]);
     let (mut requests, mut methods) = (asked(&mut shell, link), Vec::new());
     while !requests.is_empty() {

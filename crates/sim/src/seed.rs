@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
+use weir_testkit::rng::Rng;
+
 use crate::checks::must;
 use crate::coverage::Coverage;
 use crate::faults::Faults;
 use crate::plan::{Part, Plan, shrink};
 use crate::world::{Counts, World};
-use weir_testkit::rng::Rng;
 
 /// How long there are faults, and how long none, in milliseconds.
 const WITH_FAULTS_MS: u64 = 40_000;

@@ -72,19 +72,23 @@ impl Server {
                 Some(id) => self.states.answered_with_id(db, question, id),
                 None => {
                     let details = "the source of this relay gives its states no ids";
-                    let error = Error::new(NOT_SUPPORTED, details);
-                    self.states.refuse(&mut self.shell, (db, question), &error);
+                    self.refuse_sync(db, question, details);
                 }
             },
             // A relay says so of its own source: asking again would not help before that is another one.
             Err(error) if says_not_supported(error) => {
                 let details = "the source of this relay cannot say what is committed";
-                let error = Error::new(NOT_SUPPORTED, details);
-                self.states.refuse(&mut self.shell, (db, question), &error);
+                self.refuse_sync(db, question, details);
             }
             Err(_) => self.ask_source_again(db),
         }
         true
+    }
+
+    /// Nobody behind this relay can say what is committed.
+    fn refuse_sync(&mut self, db: DbId, question: u64, details: &str) {
+        let error = Error::new(NOT_SUPPORTED, details);
+        self.states.refuse(&mut self.shell, (db, question), &error);
     }
 
     fn ask_source_again(&mut self, db: DbId) {
