@@ -4,10 +4,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use weir_testkit::rng::Rng;
 
+use super::tests::{INPUT_BYTES, Shell};
 use super::*;
 
 /// Bytes of one message or answer at most: more than a Unix socket's buffers hold.
@@ -27,35 +27,20 @@ struct Client {
     is_stopped: bool,
 }
 
-struct Shell {
-    poller: Poller,
-    sessions: Sessions,
-    coverage: Coverage,
-    now_us: u64,
+/// Three clients, and a core that is told of them.
+struct World {
+    shell: Shell,
     clients: Vec<Client>,
     rng: Rng,
 }
 
-impl Shell {
+impl World {
     fn new(seed: u64) -> Self {
-        let mut shell = Self {
-            poller: Poller::new().unwrap(),
-            sessions: Sessions::new(64 << 20, usize::MAX),
-            coverage: Coverage::default(),
-            now_us: 0,
-            clients: Vec::new(),
-            rng: Rng::new(seed),
-        };
+        let (mut shell, mut clients) = (Shell::new(INPUT_BYTES), Vec::new());
         for _ in 0..3 {
-            let (ours, stream) = UnixStream::pair().unwrap();
-            ours.set_nonblocking(true).unwrap();
+            let (id, stream) = shell.connect();
             stream.set_nonblocking(true).unwrap();
-            let ours = Stream::Unix(ours.into());
-            shell.sessions.accept(&shell.poller, ours, RemoteId(1), "unix#0".to_owned());
-            let mut events = Vec::new();
-            shell.sessions.take_events(&mut events);
-            let [Event::Accepted { session: id, .. }] = events[..] else { panic!("{events:?}") };
-            shell.clients.push(Client {
+            clients.push(Client {
                 id,
                 stream,
                 unsent: vec![],
@@ -66,7 +51,7 @@ impl Shell {
                 is_stopped: false,
             });
         }
-        shell
+        Self { shell, clients, rng: Rng::new(seed) }
     }
 
     fn length(&mut self) -> usize {
@@ -94,20 +79,10 @@ impl Shell {
 
     /// One round, at the end of which the core does something, or nothing.
     fn round(&mut self, acts: bool) {
-        let mut ready = Vec::new();
-        self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
-        self.now_us += 1 + self.rng.below(1000) as u64;
-        self.sessions.begin_round(self.now_us, &mut self.coverage);
-        self.sessions.put_in_turn(&mut ready);
-        for ready in ready {
-            let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
-            let coverage = &mut self.coverage;
-            self.sessions.on_ready(&self.poller, SessionId(id), ready.hung_up, coverage);
-        }
-        self.sessions.expire(&self.poller, self.now_us);
-        self.sessions.resume_paused(&self.poller);
+        self.shell.now_us += self.rng.below(1000) as u64;
+        self.shell.run_round();
         let mut events = Vec::new();
-        self.sessions.take_events(&mut events);
+        self.shell.sessions.take_events(&mut events);
         for event in events {
             match event {
                 Event::Message { session, bytes } => {
@@ -122,7 +97,7 @@ impl Shell {
         }
         let times = if acts { self.rng.below(4) } else { 0 };
         (0..times).for_each(|_| self.core_acts());
-        self.sessions.flush_dirty(&self.poller, &mut self.coverage);
+        self.shell.sessions.flush_dirty(&self.shell.poller, &mut self.shell.coverage);
     }
 
     fn core_acts(&mut self) {
@@ -131,11 +106,11 @@ impl Shell {
         match what {
             0 => {
                 client.is_stopped = true;
-                self.sessions.stop_reading(&self.poller, client.id);
+                self.shell.sessions.stop_reading(&self.shell.poller, client.id);
             }
             1 if client.is_stopped => self.go_on(n),
             2 => self.answer(n, len),
-            3 => self.sessions.tell_drained(client.id),
+            3 => self.shell.sessions.tell_drained(client.id),
             _ => {}
         }
     }
@@ -143,14 +118,14 @@ impl Shell {
     fn go_on(&mut self, n: usize) {
         let client = &mut self.clients[n];
         client.is_stopped = false;
-        self.sessions.go_on_reading(&self.poller, client.id);
+        self.shell.sessions.go_on_reading(&self.shell.poller, client.id);
     }
 
     fn answer(&mut self, n: usize, len: usize) {
         let client = &mut self.clients[n];
         client.answered += len;
         let (head, body) = (Arc::default(), Arc::new(vec![b'y'; len]));
-        self.sessions.send(client.id, &head, &body);
+        self.shell.sessions.send(client.id, &head, &body);
     }
 
     /// The core answers those whom it does not hear, and hears everybody; clients do all that they can.
@@ -161,7 +136,7 @@ impl Shell {
                 self.go_on(n);
             }
         }
-        self.sessions.flush_dirty(&self.poller, &mut self.coverage);
+        self.shell.sessions.flush_dirty(&self.shell.poller, &mut self.shell.coverage);
         let mut rounds = 0;
         while rounds < 100 && !self.clients.iter().all(Client::is_done) {
             rounds += 1;
@@ -207,13 +182,13 @@ impl Client {
 #[test]
 fn whatever_the_order_all_is_heard_and_all_is_answered() {
     for seed in 0..20 {
-        let mut shell = Shell::new(seed);
+        let mut world = World::new(seed);
         for _ in 0..100 {
-            (0..3).for_each(|n| shell.client_acts(n));
-            shell.round(true);
+            (0..3).for_each(|n| world.client_acts(n));
+            world.round(true);
         }
-        shell.end();
-        for client in &shell.clients {
+        world.end();
+        for client in &world.clients {
             assert!(client.unsent.is_empty(), "seed {seed}: it can send nothing more");
             assert_eq!(client.heard, client.sent, "seed {seed}");
             assert_eq!(client.read, client.answered, "seed {seed}");

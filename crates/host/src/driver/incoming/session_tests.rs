@@ -14,20 +14,20 @@ use super::*;
 use crate::driver::incoming::unfinished::{PERIOD_BYTES_MIN, PERIOD_ROUNDS_MIN, PERIOD_US};
 
 /// More than anybody sends here.
-const INPUT_BYTES: usize = 64 << 20;
+pub(super) const INPUT_BYTES: usize = 64 << 20;
 
 /// More than a Unix socket's buffers hold.
 const MUCH: usize = 4 << 20;
 
-struct Shell {
-    poller: Poller,
-    sessions: Sessions,
-    coverage: Coverage,
-    now_us: u64,
+pub(super) struct Shell {
+    pub(super) poller: Poller,
+    pub(super) sessions: Sessions,
+    pub(super) coverage: Coverage,
+    pub(super) now_us: u64,
 }
 
 impl Shell {
-    fn new(input_bytes_max: usize) -> Self {
+    pub(super) fn new(input_bytes_max: usize) -> Self {
         Self {
             poller: Poller::new().unwrap(),
             sessions: Sessions::new(input_bytes_max, usize::MAX),
@@ -37,7 +37,7 @@ impl Shell {
     }
 
     /// A client connects; its end of the socket blocks.
-    fn connect(&mut self) -> (SessionId, UnixStream) {
+    pub(super) fn connect(&mut self) -> (SessionId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let stream = Stream::Unix(ours.into());
@@ -50,6 +50,12 @@ impl Shell {
 
     /// One round; what the core is told.
     fn round(&mut self) -> Vec<String> {
+        self.run_round();
+        self.events()
+    }
+
+    /// One round, of which the core is told nothing yet.
+    pub(super) fn run_round(&mut self) {
         let mut ready = Vec::new();
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
         self.now_us += 1;
@@ -62,7 +68,6 @@ impl Shell {
         }
         self.sessions.expire(&self.poller, self.now_us);
         self.sessions.resume_paused(&self.poller);
-        self.events()
     }
 
     /// What the core is told when clients have been behind for longer than a moment.
