@@ -51,15 +51,14 @@ pub(crate) fn write_step(
         let kind = vote.map_or(Kind::Term, Kind::Vote);
         write(onto.synced(out.len()), term, kind, out);
     }
-    // A power failure may leave a beginning of this. Who has a change of the servers knows that the one before is
-    // committed, or two that know neither could elect one of them by servers of long ago.
-    let changes = entries.iter().any(|entry| matches!(entry.content, Content::Servers(_)));
-    if let (Some(index), Some(first)) = (commit.filter(|_| changes), entries.first()) {
-        let index = index.min(first.at.index - 1);
-        write(onto.synced(out.len()), 0, Kind::CommitIndex(index), out);
-    }
     let mut texts = Texts::new();
     for entry in entries {
+        // A power failure may leave a beginning of this. Who has a change of the servers knows that the one before is
+        // committed, or two that know neither could elect one of them by servers of long ago.
+        if let (Content::Servers(_), Some(index)) = (&entry.content, commit) {
+            let index = index.min(entry.at.index - 1);
+            write(onto.synced(out.len()), 0, Kind::CommitIndex(index), out);
+        }
         let text = write_entry(entry, out);
         if !text.is_empty() {
             texts.push((entry.at, text));
@@ -120,18 +119,33 @@ mod tests {
     /// Of a step that a power failure cuts short entries may be there without what was to follow them.
     #[test]
     fn a_change_of_the_servers_stands_behind_the_commit_index_of_what_is_before() {
-        let at = |index| Position { term: 2, index };
-        let change = Entry { at: at(9), content: Content::Servers(Arc::default()) };
-        let empty = Entry { at: at(9), content: Content::Empty };
-        for (entry, commits) in [(change, 2), (empty, 1)] {
+        let entry = |index, content| Entry { at: Position { term: 2, index }, content };
+        let change = |index| entry(index, Content::Servers(Arc::default()));
+        let steps = [
+            (vec![change(9)], vec!["commit 8", "entry 9", "commit 9"]),
+            (vec![entry(9, Content::Empty)], vec!["entry 9", "commit 9"]),
+            (
+                vec![change(7), entry(8, Content::Empty), change(9), change(10)],
+                vec![
+                    "commit 6", "entry 7", "entry 8", "commit 8", "entry 9", "commit 9",
+                    "entry 10", "commit 9",
+                ],
+            ),
+        ];
+        for (entries, written) in steps {
             let mut out = Vec::new();
-            write_step(Onto::File(0), None, &[entry], Some(9), &mut out);
+            write_step(Onto::File(0), None, &entries, Some(9), &mut out);
             let text = String::from_utf8(out).expect("JSON");
-            assert_eq!(text.matches("commit_index").count(), commits);
-            let first = text
-                .find("\"commit_index\":8")
-                .is_some_and(|at| at < text.find("\"index\":9").expect("the entry"));
-            assert_eq!(first, commits == 2, "{text}");
+            let number = |line: &str, of: &str| {
+                let (_, from) = line.split_once(of)?;
+                from.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned)
+            };
+            let records = text.lines().filter_map(|line| {
+                let commit =
+                    number(line, "\"commit_index\":").map(|index| format!("commit {index}"));
+                commit.or_else(|| Some(format!("entry {}", number(line, "\"index\":")?)))
+            });
+            assert_eq!(records.collect::<Vec<_>>(), written, "{text}");
         }
     }
 }
