@@ -26,7 +26,8 @@ pub(super) struct Promises {
     /// that term is in the file, unless it has forgotten, and so is what it promised in earlier ones,
     /// unless a leader has replaced it.
     opened: Position,
-    /// The terms of the entries in the file, each from this index on.
+    /// The terms of the entries that the file had when it was opened, each from this index on. Nothing once `opened` is a
+    /// promise made since: other entries may stand there then.
     terms: BTreeMap<u64, u64>,
     /// In which terms this member has since promised to have entries, and up to which. Its own term says
     /// nothing of that: it follows a leader from the first heartbeat on.
@@ -79,6 +80,7 @@ impl Promises {
             && let Some((term, index)) = self.own.pop_first()
         {
             self.opened = self.opened.max(Position { term, index });
+            self.terms.clear();
         }
     }
 

@@ -150,10 +150,15 @@ fn a_heartbeat_commits_what_was_acknowledged_and_not_what_stands_there() {
 /// Of as many terms as a flapping cluster has not all are remembered; what is not is taken for known.
 #[test]
 fn promises_of_many_terms_are_remembered_in_bounds() {
-    let mut promises = Promises::new(Position { term: 2, index: 6 }, []);
-    for term in 3..1000 {
+    let mut promises =
+        Promises::new(Position { term: 2, index: 6 }, [Position { term: 1, index: 3 }]);
+    for term in 2..1000 {
         let (kind, index) = (APPEND_ANSWER, 10);
         promises.made(&Step { kind, term, index, ..Step::default() });
+        for term in 1..=term {
+            let promised = Promise { at: Position { term, index }, entry_term: Some(term) };
+            assert!(promises.has(promised), "{promised:?}");
+        }
     }
     assert!(promises.own.len() <= OWN_TERMS_MAX);
     let has =
