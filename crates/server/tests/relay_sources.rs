@@ -211,6 +211,37 @@ pub(crate) fn told(shell: &mut Shell, watcher: SessionId) -> Vec<Value> {
     shell.received(watcher).iter().map(|message| value(message)).collect()
 }
 
+/// A relay of a relay that believed the index would take its older rows.
+#[test]
+fn a_relay_is_as_far_as_its_rows_and_not_as_its_source() {
+    let config =
+        Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
+    let mut shell = Shell::start_with(b"relay".to_vec(), config);
+    let play = |shell: &mut Shell, index: i64| {
+        let mut row = source_row();
+        (row["model"], row["index"]) = (json!("clustered"), json!(index));
+        play_by(shell, &row, |request| match request["method"].as_str().unwrap() {
+            "weir_features" => Some(json!(FEATURES)),
+            "weir_monitor" => Some(json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}])),
+            _ => Some(json!({})),
+        })
+    };
+    let link = play(&mut shell, 5);
+    assert_eq!(number(&mut shell), 5);
+    shell.event(Event::LinkDown { link, error: None });
+    shell.slow_work = true;
+    let link = play(&mut shell, 9);
+    assert_eq!(number(&mut shell), 5, "its rows are with a helper");
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    assert_eq!(number(&mut shell), 9);
+    let more = json!([["monid", "_Server"], {"Database": {ZERO: {"modify": {"index": 10}}}}]);
+    say(&mut shell, link, &json!({"id": null, "method": "update2", "params": more}));
+    assert_eq!(number(&mut shell), 10);
+}
+
 #[test]
 fn who_asks_is_told_the_index_and_the_oldest_state_that_is_remembered() {
     let mut shell = Shell::start();

@@ -10,6 +10,8 @@ pub const BEHIND_US_MAX: u64 = 60_000_000;
 pub(crate) struct Freshness {
     /// The index that was seen last of a server that was followed.
     seen: Option<u64>,
+    /// The index of the rows that the owner has, or one before it.
+    own: Option<u64>,
     /// The row of `_Server` that is looked at.
     row: Option<Vec<u8>>,
     /// The server has said one in this row, or beside it on the same connection, and was believed.
@@ -19,9 +21,17 @@ pub(crate) struct Freshness {
 }
 
 impl Freshness {
-    /// The index that was seen last.
-    pub(crate) fn seen(&self) -> Option<u64> {
-        self.seen
+    /// The index of the rows that the owner has, or one before it. A server may be ahead of these, and says so before it
+    /// tells its own.
+    pub(crate) fn own(&self) -> Option<u64> {
+        self.own
+    }
+
+    /// The owner has the rows of which the server has said how far they are, if it has.
+    pub(crate) fn have_rows(&mut self) {
+        if self.has_said {
+            self.own = self.seen;
+        }
     }
 
     /// The server has the database in this row of `_Server`. In another one it has opened it anew, and may be

@@ -211,6 +211,9 @@ impl Follower {
         self.complaint = None;
         if let Some(index) = row.index {
             self.hear_index(index, out);
+            if self.phase == Phase::Following {
+                self.freshness.have_rows();
+            }
         }
         self.asks_for_schema = row.is_standalone && self.features.is_empty();
         match self.asks_for_schema {

@@ -295,9 +295,9 @@ impl Follower {
         self.session.name()
     }
 
-    /// The index of the database that the server has named, or one before it (ovsdb-server(5)).
+    /// The index of the rows that the owner has, or one before it (ovsdb-server(5)).
     pub fn index(&self) -> Option<u64> {
-        self.freshness.seen()
+        self.freshness.own()
     }
 
     /// The id of the state that the owner has; zero for none.
@@ -377,6 +377,7 @@ impl Follower {
         if let Some(index) = state.index {
             self.hear_index(index, out);
         }
+        self.freshness.have_rows();
         self.pass_on(out);
     }
 
