@@ -3,10 +3,12 @@
 
 use crate::chain::Chain;
 use crate::relay_sources::{
-    B, FEATURES, ZERO, answer, asked, play_by, played, say, say_rows, source_row, value,
+    A, B, FEATURES, ZERO, answer, asked, play_by, play_with, played, say, say_rows, source_row,
+    value,
 };
 use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
+use weir_server::event::Event;
 use weir_server::{Config, FileForms};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
@@ -166,4 +168,18 @@ fn an_answer_is_given_though_the_log_has_lost_its_state_meanwhile() {
     say_rows(&mut shell, link, state, state, &json!({"insert": {"name": "d"}}));
     let reply = shell.received(client).pop().expect("an answer");
     assert_eq!(value(&reply)["result"], results);
+}
+
+/// Another program is there since the source was away.
+#[test]
+fn who_waits_for_a_source_that_comes_back_and_cannot_say_what_is_committed_is_told_so() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.event(Event::LinkDown { link, error: None });
+    let sync = r#"{"id":1,"method":"weir_sync","params":["Net",60000]}"#;
+    assert_eq!(shell.call(client, sync), "", "the source may say it when it is there");
+    play_with(&mut shell, &json!({A: {"initial": {"name": "a"}}}));
+    shell.pass_ms(500);
+    let reply = shell.received(client).pop().expect("an answer before the time is up");
+    assert_eq!(value(&reply)["error"]["error"], "not supported", "{reply}");
 }

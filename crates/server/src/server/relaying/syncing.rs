@@ -32,10 +32,15 @@ impl Server {
     /// Asks the source, for all who wait.
     pub(in crate::server) fn ask_source(&mut self, db: DbId) {
         let now_us = self.shell.now_us();
-        let relay = self.relays.get_mut(db);
-        if !relay.follower.may_ask() || !relay.follower.has("weir_sync") {
+        if !self.relays.get_mut(db).follower.may_ask() {
             return self.states.ask_later(now_us + AGAIN_US);
         }
+        // They may have come while another source was awaited.
+        if let Err(error) = self.check_sync(db) {
+            let question = self.states.ask(db, (Uuid::ZERO, 0));
+            return self.states.refuse(&mut self.shell, (db, question), &error);
+        }
+        let relay = self.relays.get_mut(db);
         // Who is asked, is the server at the end of this connection.
         let question = self.states.ask(db, (Uuid::ZERO, 0));
         let params = format!("[{},{SYNC_MS}]", weir_json::Value::from(relay.name.as_str()));
