@@ -8,7 +8,7 @@ use crate::relay_sources::{
 };
 use crate::shell::{Shell, insert, ports, transact};
 use serde_json::{Value, json};
-use weir_server::event::Event;
+use weir_server::event::{Event, LinkId};
 use weir_server::{Config, FileForms};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
@@ -182,4 +182,40 @@ fn who_waits_for_a_source_that_comes_back_and_cannot_say_what_is_committed_is_to
     shell.pass_ms(500);
     let reply = shell.received(client).pop().expect("an answer before the time is up");
     assert_eq!(value(&reply)["error"]["error"], "not supported", "{reply}");
+}
+
+/// A relay whose source, which the test plays, says what is committed.
+fn played_with_sync() -> (Shell, LinkId) {
+    let config =
+        Config { databases: vec!["relay:Net:tcp:192.0.2.1:6640".into()], ..Config::default() };
+    let mut shell = Shell::start_with(b"relay".to_vec(), config);
+    let link =
+        play_by(&mut shell, &source_row(), |request| match request["method"].as_str().unwrap() {
+            "weir_features" => Some(json!([&FEATURES[..], &["weir_sync"]].concat())),
+            "weir_monitor" => Some(json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}])),
+            _ => Some(json!({})),
+        });
+    (shell, link)
+}
+
+/// The source names the state that it had when it was asked, and has told much more before it comes to say so.
+#[test]
+fn who_must_not_read_what_is_stale_is_answered_though_the_log_has_lost_that_state_meanwhile() {
+    for state in [A, B] {
+        let (mut shell, link) = played_with_sync();
+        let client = shell.connect();
+        shell.send(client, r#"{"id":1,"method":"weir_sync","params":["Net",60000]}"#);
+        shell.settle();
+        let request = asked(&mut shell, link).swap_remove(0);
+        assert_eq!(request["method"], "weir_sync");
+        answer(&mut shell, link, &request, &json!({}));
+        let request = asked(&mut shell, link).swap_remove(0);
+        assert_eq!(request["method"], "weir_transact");
+        say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
+        let long = "x".repeat(17 << 20);
+        say_rows(&mut shell, link, C, C, &json!({"insert": {"name": long}}));
+        answer(&mut shell, link, &request, &json!({"id": state, "results": []}));
+        let reply = shell.received(client).pop().expect("an answer before the time is up");
+        assert_eq!(value(&reply)["result"], json!({}), "{reply}");
+    }
 }

@@ -88,7 +88,24 @@ pub(crate) struct Forwards {
     refused: BTreeMap<u64, Forward>,
     /// States that the relay has come to while requests were with the source: the log of changes may have lost
     /// one of them when an answer names it.
-    passed: VecDeque<Uuid>,
+    passed: Passed,
+}
+
+/// The last [`PASSED_MAX`] states that a relay has come to.
+#[derive(Debug, Default)]
+pub(crate) struct Passed(VecDeque<Uuid>);
+
+impl Passed {
+    pub(crate) fn push(&mut self, state: Uuid) {
+        if self.0.len() == PASSED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(state);
+    }
+
+    pub(crate) fn has(&self, state: Uuid) -> bool {
+        self.0.contains(&state)
+    }
 }
 
 /// An answer that has come before what it has changed.
@@ -146,18 +163,15 @@ impl Forwards {
 
     /// The relay comes to a state.
     pub(crate) fn pass(&mut self, state: Uuid) {
-        if self.sent.is_empty() {
-            return self.passed.clear();
+        match self.sent.is_empty() {
+            true => self.passed = Passed::default(),
+            false => self.passed.push(state),
         }
-        if self.passed.len() == PASSED_MAX {
-            self.passed.pop_front();
-        }
-        self.passed.push_back(state);
     }
 
     /// Whether the relay has come to a state since a request was sent that has just been answered.
     pub(crate) fn has_passed(&self, state: Uuid) -> bool {
-        self.passed.contains(&state)
+        self.passed.has(state)
     }
 
     /// The connection has ended: what may be sent again waits for the next one, in its order, if `keep` says

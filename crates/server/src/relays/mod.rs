@@ -33,7 +33,7 @@ use crate::effect::{Effect, Framing};
 use crate::ids::{DbId, LinkId, SessionId, WorkId, earliest};
 use crate::mail::{Mail, is_of_probe};
 use crate::relays::ephemeral::Unplaced;
-use crate::relays::forwards::Forwards;
+use crate::relays::forwards::{Forwards, Passed};
 use crate::relays::locks::SourceLocks;
 use crate::relays::paths::Paths;
 use crate::shell::Shell;
@@ -60,7 +60,7 @@ pub(crate) struct Told {
 
 /// A question to the source, for clients that must not read what is stale: first whether it has all that
 /// is committed, then which state that is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Syncing {
     /// The question's number.
     pub(crate) question: u64,
@@ -68,6 +68,8 @@ pub(crate) struct Syncing {
     pub(crate) request: u64,
     /// The source has all; it has been asked which state that is.
     pub(crate) has_all: bool,
+    /// States that the relay has had since then: the log of changes may have lost the one that is answered.
+    pub(crate) passed: Passed,
 }
 
 /// A relay of one database.

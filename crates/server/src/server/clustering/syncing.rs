@@ -5,6 +5,7 @@ use weir_data::{Error, Uuid};
 use crate::clusters::AGAIN_US;
 use crate::clusters::message::Message;
 use crate::ids::{DbId, SessionId};
+use crate::relays::Syncing;
 use crate::reply::{Handled, Reply};
 use crate::server::Server;
 use crate::states::Wanted;
@@ -35,10 +36,9 @@ impl Server {
             let is_up_to_date = |part: &crate::clusters::Part| {
                 part.member.leader().map(|id| (id, part.member.term())) == Some(question.leader)
             };
-            let is_asked = self
-                .relays
-                .get(db)
-                .map(|relay| relay.syncing.is_some_and(|asked| asked.question == question.number));
+            let is_it = |asked: &Syncing| asked.question == question.number;
+            let is_asked =
+                self.relays.get(db).map(|relay| relay.syncing.as_ref().is_some_and(is_it));
             if !is_asked.unwrap_or_else(|| part.is_some_and(is_up_to_date)) {
                 self.states.ask_again(db, now_us);
             }

@@ -48,7 +48,9 @@ impl Server {
     /// come back to it.
     fn come_to(&mut self, db: DbId, id: Uuid) -> Uuid {
         let id = if id == Uuid::ZERO { self.shell.uuids().next_uuid() } else { id };
-        self.relays.get_mut(db).forwards.pass(id);
+        let relay = self.relays.get_mut(db);
+        relay.forwards.pass(id);
+        relay.syncing.iter_mut().for_each(|syncing| syncing.passed.push(id));
         id
     }
 

@@ -6,6 +6,7 @@ use weir_data::{Error, Uuid};
 use crate::clusters::AGAIN_US;
 use crate::ids::DbId;
 use crate::relays::Syncing;
+use crate::relays::forwards::Passed;
 use crate::server::Server;
 use crate::server::relaying::requests::{NOT_SUPPORTED, says_not_supported, state_of};
 
@@ -46,7 +47,8 @@ impl Server {
         let params = format!("[{},{SYNC_MS}]", weir_json::Value::from(relay.name.as_str()));
         let mut out = Vec::new();
         let request = relay.follower.ask_for_owner("weir_sync", params.as_bytes(), &mut out);
-        relay.syncing = Some(Syncing { question, request, has_all: false });
+        let passed = Passed::default();
+        relay.syncing = Some(Syncing { question, request, has_all: false, passed });
         self.carry_out_relay(db, out);
     }
 
@@ -61,7 +63,7 @@ impl Server {
         let Some(syncing) = relay.syncing.take_if(|syncing| syncing.request == number) else {
             return false;
         };
-        let Syncing { question, has_all, .. } = syncing;
+        let Syncing { question, has_all, mut passed, .. } = syncing;
         match reply {
             // What it has comes here before the name of its state does.
             Ok(_) if !relay.follower.may_ask() => self.ask_source_again(db),
@@ -70,11 +72,17 @@ impl Server {
                 let mut out = Vec::new();
                 let asked = "weir_transact";
                 let request = relay.follower.ask_for_owner(asked, params.as_bytes(), &mut out);
-                relay.syncing = Some(Syncing { question, request, has_all: true });
+                passed.push(relay.follower.last());
+                relay.syncing = Some(Syncing { question, request, has_all: true, passed });
                 self.carry_out_relay(db, out);
             }
             Ok(result) => match weir_json::validate(result).ok().and_then(state_of) {
-                Some(id) => self.states.answered_with_id(db, question, id),
+                Some(id) => {
+                    // One that the log has lost, too, is behind what the relay has.
+                    let is_lost = passed.has(id) && self.databases.position_of(db, id).is_none();
+                    let id = if is_lost { self.relays.get_mut(db).follower.last() } else { id };
+                    self.states.answered_with_id(db, question, id);
+                }
                 None => {
                     let details = "the source of this relay gives its states no ids";
                     self.refuse_sync(db, question, details);
