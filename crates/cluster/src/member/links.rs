@@ -294,6 +294,8 @@ impl Member {
                 let is_answer = matches!(step.kind, APPEND_ANSWER | HEARTBEAT_ANSWER);
                 if is_answer && self.peers.answers_on(link, from) {
                     self.node.answers_lost(from);
+                    // That a snapshot has taken its file's place may be among them, which is not said again either.
+                    self.snapshot_cut(from);
                 }
                 if is_append && !self.takes(from, &step) {
                     // They are answered later; the leader's heartbeats are heard.

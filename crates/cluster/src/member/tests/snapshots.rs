@@ -86,6 +86,26 @@ fn a_piece_that_was_read_of_the_file_before_is_not_sent() {
     assert_eq!(bench.sent.len(), 1);
 }
 
+/// It has all that it was sent, and does not say again that it acknowledges that.
+#[test]
+fn a_snapshot_is_announced_again_to_who_answers_on_another_connection() {
+    let mut bench = Bench::leader();
+    let last = bench.member.last_position();
+    let mark = bench.member.begin_copy();
+    bench.handle(Event::CopyWritten { mark, len: 0 });
+    server_3_lacks_all_up_to(&mut bench, last);
+    let sent = |bench: &Bench| {
+        let is_it = |log: &&(_, String)| log.1.starts_with("sending snapshot to");
+        bench.logs.iter().filter(is_it).count()
+    };
+    assert_eq!(sent(&bench), 1, "{:?}", bench.logs);
+    let link = bench.greet(server(3), Lane::Control);
+    for _ in 0..2 {
+        bench.say(link, heartbeat_answer());
+    }
+    assert_eq!(sent(&bench), 2, "{:?}", bench.logs);
+}
+
 /// All rows are in memory; without that nobody could join until the file has grown.
 #[test]
 fn a_leader_that_cannot_read_its_file_for_others_has_it_written_anew() {
