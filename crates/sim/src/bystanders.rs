@@ -13,6 +13,10 @@ use crate::world::{Due, World};
 const BYSTANDERS: usize = 2;
 const FIRST: usize = 200;
 
+/// How long a `wait` whose time is up may have to wait for its turn, in microseconds: where all are long for a step, more than
+/// a hundred others may be before it, each of which is a batch of its own.
+const TURN_US: u64 = 10_000_000;
+
 /// How long one thinks at most, in microseconds.
 const PAUSE_US: usize = 100_000;
 
@@ -54,11 +58,13 @@ impl World {
             (Some((n, ..)), Some((what, since_us, wait_us))) => {
                 // Who stands still answers nobody.
                 let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
+                let turn_us = if what == "wait" { TURN_US } else { 0 };
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
                 let slow_us = self.slow_us_at(n).saturating_sub(self.bystanders[number].slow_us);
                 if self.has_database(n) {
                     // Until its first rows have come a relay keeps whoever asks.
                     let served_us = since_us.max(self.bystanders[number].kept_us);
+                    let slow_us = slow_us + turn_us;
                     must("served", self.checks.served.looked(now_us, &who, served_us, slow_us));
                 } else {
                     self.bystanders[number].kept_us = now_us;

@@ -86,7 +86,7 @@ fn a_piece_that_was_read_of_the_file_before_is_not_sent() {
     assert_eq!(bench.sent.len(), 1);
 }
 
-/// It has all that it was sent, and does not say again that it acknowledges that.
+/// A member that has taken in a snapshot says so once, and that may be lost with the connection.
 #[test]
 fn a_snapshot_is_announced_again_to_who_answers_on_another_connection() {
     let mut bench = Bench::leader();
