@@ -294,7 +294,7 @@ impl Member {
                 let is_answer = matches!(step.kind, APPEND_ANSWER | HEARTBEAT_ANSWER);
                 if is_answer && self.peers.answers_on(link, from) {
                     self.node.answers_lost(from);
-                    // That a snapshot has taken its file's place may be among them, which is not said again either.
+                    // The lost answer may be that a snapshot has taken the file's place, which nobody says again.
                     self.snapshot_cut(from);
                 }
                 if is_append && !self.takes(from, &step) {
