@@ -13,8 +13,8 @@ use crate::world::{Due, World};
 const BYSTANDERS: usize = 2;
 const FIRST: usize = 200;
 
-/// How long a `wait` whose time is up may have to wait for its turn, in microseconds: where all are long for a step, more than
-/// a hundred others may be before it, each of which is a batch of its own.
+/// How long a `wait` whose time is up may have to wait for its turn where steps are short, in microseconds: more than a
+/// hundred others that are long for a step may be before it, each of which is a batch of its own.
 const TURN_US: u64 = 10_000_000;
 
 /// How long one thinks at most, in microseconds.
@@ -58,7 +58,8 @@ impl World {
             (Some((n, ..)), Some((what, since_us, wait_us))) => {
                 // Who stands still answers nobody.
                 let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
-                let turn_us = if what == "wait" { TURN_US } else { 0 };
+                let has_long_turn = what == "wait" && self.nodes[n].has_short_steps;
+                let turn_us = if has_long_turn { TURN_US } else { 0 };
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
                 let slow_us = self.slow_us_at(n).saturating_sub(self.bystanders[number].slow_us);
                 if self.has_database(n) {

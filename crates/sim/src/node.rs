@@ -85,6 +85,8 @@ pub(crate) struct Node {
     /// When it is to be looked at though nothing happens.
     pub(crate) wakeup_us: Option<u64>,
     pub(crate) looks: Looks,
+    /// What others do in one step its server does in many.
+    pub(crate) has_short_steps: bool,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     /// When the process was started.
     pub(crate) started_us: u64,
@@ -144,6 +146,7 @@ impl Node {
             round_us: 0,
             wakeup_us: None,
             looks: Looks::default(),
+            has_short_steps: false,
             replies: BTreeMap::new(),
             started_us: 0,
             copies: Vec::new(),
@@ -243,6 +246,7 @@ impl World {
         server.set_step_cost_max(step_cost_max);
         self.note(n, &format!("starts; steps cost {step_cost_max} at most"));
         self.nodes[n].server = Some(server);
+        self.nodes[n].has_short_steps = step_cost_max != u64::MAX;
         self.nodes[n].is_dark = false;
         self.nodes[n].started_us = self.now_us;
         if self.nodes[n].is_relay() {

@@ -396,7 +396,9 @@ impl World {
                     // It is to be later by now, or was earlier.
                     return;
                 }
-                must("liveness", self.nodes[n].looks.look(self.now_us, n));
+                let node = &mut self.nodes[n];
+                let looked = node.looks.look(self.now_us, n, node.has_short_steps);
+                must("liveness", looked);
                 self.wake(n);
             }
             Due::Sent(session) if self.sources.is_some() => self.visitor_is_told(n, session),
