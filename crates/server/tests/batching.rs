@@ -112,3 +112,32 @@ fn who_is_far_behind_does_not_keep_updates_to_others_from_merging() {
     shell.round();
     assert!(watchers.iter().all(|watcher| shell.received(*watcher).len() == 1));
 }
+
+/// There is always a transaction that has waited for the last append, and is in the next one.
+#[test]
+fn who_waits_for_all_to_be_decided_has_a_turn_between_two_appends() {
+    let mut shell = Shell::start();
+    let writers = [shell.connect(), shell.connect()];
+    shell.slow_disk = true;
+    insert_port(&mut shell, writers[0], 0);
+    let wait = r#"{"op":"wait","timeout":0,"table":"Port","where":[["name","==","none"]],"columns":["name"],"until":"==","rows":[{"name":"none"}]}"#;
+    let requests = [
+        (1, r#"{"id":1,"method":"get_schema","params":["Net"]}"#.to_owned()),
+        (1, MONITOR.to_owned()),
+        (2, transact(1, wait)),
+    ];
+    let asked: Vec<_> =
+        requests.iter().map(|(appends, request)| (*appends, shell.connect(), request)).collect();
+    asked.iter().for_each(|(_, session, request)| shell.send(*session, request));
+    for n in 1..=4 {
+        let writer = writers[n as usize % 2];
+        shell.received(writer);
+        insert_port(&mut shell, writer, n);
+        assert!(!shell.has_received(writer), "an append is under way");
+        shell.disk_is_done();
+        shell.round();
+        for (appends, session, request) in &asked {
+            assert!(n < *appends || shell.has_received(*session), "{request}: {n} appends");
+        }
+    }
+}

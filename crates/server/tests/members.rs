@@ -178,11 +178,53 @@ impl Stand {
         self.round([Event::Command { id: CommandId(number), name: name.to_owned(), args }]);
     }
 
+    /// Of two writers one asks while the other one's last transaction is under way.
+    fn write(&mut self, writers: [SessionId; 2], number: u32) {
+        let bytes = transact(number, &insert(&format!("p{number}"))).into_bytes();
+        let session = writers[number as usize % 2];
+        self.round([Event::Message { session, bytes }]);
+    }
+
     fn connect(&mut self, number: u64) -> SessionId {
         let (session, name) = (SessionId(number), format!("unix#{number}"));
         let remote = RemoteId(u64::MAX);
         self.round([Event::Accepted { session, remote, name, client: None }]);
         session
+    }
+}
+
+/// Whoever needs all to be decided has a turn between two batches, though somebody waits to write whenever one is
+/// decided.
+#[test]
+fn a_leader_under_load_without_a_pause_answers_who_waits_for_a_batch() {
+    let long: Vec<String> = (0..200).map(|n| insert(&format!("long {n}"))).collect();
+    let wait = r#"{"op":"wait","timeout":0,"table":"Port","where":[["name","==","none"]],"columns":["name"],"until":"==","rows":[{"name":"none"}]}"#;
+    let requests = [
+        r#"{"id":9,"method":"get_schema","params":["Net"]}"#.to_owned(),
+        r#"{"id":9,"method":"weir_sync","params":["Net",1000]}"#.to_owned(),
+        r#"{"id":9,"method":"monitor","params":["Net","m",{"Port":{"columns":["name"]}}]}"#
+            .to_owned(),
+        transact(9, wait),
+        transact(9, &long.join(",")),
+    ];
+    for request in requests {
+        let config = Config { databases: vec![PATH.to_owned()], ..Config::default() };
+        let mut stand = Stand::new(config);
+        stand.open(&alone());
+        stand.pass(5000);
+        stand.server.set_step_cost_max(1000);
+        let [first, second, other] = [1, 2, 3].map(|number| stand.connect(number));
+        stand.write([first, second], 1);
+        let bytes = request.clone().into_bytes();
+        stand.round([Event::Message { session: other, bytes }]);
+        stand.received.clear();
+        for n in 2..6 {
+            stand.write([first, second], n);
+            stand.persist();
+            stand.do_work();
+        }
+        let received = String::from_utf8_lossy(&stand.received);
+        assert!(received.contains(r#""id":9"#), "{request:.100}: {received}");
     }
 }
 
@@ -197,20 +239,13 @@ fn a_leader_under_load_without_a_pause_listens_where_it_is_told_to() {
     let mut stand = Stand::new(config);
     stand.open(&alone());
     stand.pass(5000);
-    let sessions = [1, 2].map(|number| stand.connect(number));
-    let mut writes = 0;
-    let mut write = |stand: &mut Stand| {
-        writes += 1;
-        let bytes = transact(writes, &insert(&format!("p{writes}"))).into_bytes();
-        let session = sessions[writes as usize % 2];
-        stand.round([Event::Message { session, bytes }]);
-    };
-    write(&mut stand);
+    let writers = [1, 2].map(|number| stand.connect(number));
+    stand.write(writers, 1);
     assert_eq!(stand.steps.len(), 1, "it leads");
     stand.command(1, "ovsdb-server/add-remote", &["punix:/other"]);
     assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
-    for _ in 0..3 {
-        write(&mut stand);
+    for n in 2..5 {
+        stand.write(writers, n);
         stand.persist();
         assert_eq!(stand.steps.len(), 1, "the next batch has begun");
     }

@@ -100,6 +100,7 @@ impl Server {
     /// Takes one event.
     pub fn handle(&mut self, now: Now, event: Event) {
         self.shell.tick(now);
+        self.let_waiting_go();
         match event {
             Event::Accepted { session, remote, name, client } => {
                 self.accept(session, remote, name, client);
@@ -191,6 +192,7 @@ impl Server {
     /// is answered; what has used up its share waits for the next round.
     pub fn end_round(&mut self, now: Now) {
         self.shell.tick(now);
+        self.let_waiting_go();
         self.run_timers();
         if !self.clusters.is_empty() {
             self.run_members();

@@ -86,6 +86,7 @@ impl Server {
     /// Handles what has waited and need not wait any more: one message a session and round.
     pub(super) fn take_queued(&mut self) {
         for _ in 0..self.sessions.ready_len() {
+            self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
             self.take(id, queued.message, queued.marks.locks);
         }

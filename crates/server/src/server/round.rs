@@ -74,6 +74,8 @@ pub(super) struct Round {
     untold: BTreeMap<(DbId, SessionId), VecDeque<Untold>>,
     /// Until its database is decided, in order of arrival.
     turns: BTreeMap<DbId, VecDeque<Turn>>,
+    /// What was decided since whoever waits for that had a turn; whether long transactions have theirs, too.
+    due: Vec<(DbId, bool)>,
     /// Until all else of the round is done.
     last: VecDeque<Last>,
     /// Of these sessions, which are told each change by itself, replies wait: they have had a step of it.
@@ -107,6 +109,11 @@ impl Round {
         self.is_postponed = true;
     }
 
+    fn note_decided(&mut self, db: DbId, with_long: bool) {
+        self.due.retain(|(due, _)| *due != db);
+        self.due.push((db, with_long));
+    }
+
     fn push(&mut self, db: DbId, turn: Turn) {
         self.turns.entry(db).or_default().push_back(turn);
     }
@@ -137,6 +144,35 @@ impl Server {
         } else {
             // The database was removed meanwhile: nothing is left to wait for.
             self.take_turn(db, turn);
+        }
+    }
+
+    /// Whoever has waited for a database to be decided has a turn before anybody writes anew: under load
+    /// without a pause nothing is decided when a round ends.
+    pub(super) fn let_waiting_go(&mut self) {
+        while let Some((id, with_long)) = self.round.due.pop() {
+            if !self.is_there_and_decided(id) {
+                continue;
+            }
+            self.take_turns(id);
+            let Self { shell, sessions, databases, .. } = self;
+            databases.wake(shell, sessions, id);
+            if with_long {
+                self.go_on_behind_turns(id);
+            }
+        }
+    }
+
+    fn is_there_and_decided(&self, id: DbId) -> bool {
+        self.databases.get(id).is_some_and(Db::is_decided)
+    }
+
+    /// What needs a database decided, and comes behind whoever has waited for a turn there.
+    fn go_on_behind_turns(&mut self, id: DbId) {
+        if self.is_there_and_decided(id) {
+            let Self { shell, sessions, databases, backups, .. } = self;
+            databases.hand_over_all(shell, sessions, id);
+            backups.go_on(shell, sessions, databases, id);
         }
     }
 
@@ -185,13 +221,9 @@ impl Server {
             }
             Next::Nothing => {}
         }
+        self.round.due.retain(|(due, _)| *due != id);
         let has_turned = self.take_turns(id);
-        let Self { shell, sessions, databases, backups, .. } = self;
-        // A turn may have removed the database.
-        if databases.get(id).is_some_and(Db::is_decided) {
-            databases.hand_over_all(shell, sessions, id);
-            backups.go_on(shell, sessions, databases, id);
-        }
+        self.go_on_behind_turns(id);
         has_turned || !self.databases.is_decided(id)
     }
 
@@ -209,6 +241,10 @@ impl Server {
     /// What has run is committed: monitors learn of it, then everybody is answered.
     pub(crate) fn decide(&mut self, id: DbId) {
         let mut done = self.databases.take_done(id);
+        // Behind a long one it is for the others to write first.
+        let is_of_long =
+            |done: &Done| done.request.as_ref().is_some_and(|(trigger, _)| trigger.is_long);
+        self.round.note_decided(id, !done.iter().any(is_of_long));
         self.databases.publish(&mut self.shell, id, &done);
         let mut deltas = done.iter().filter_map(|done| done.delta.as_deref());
         if deltas.any(|delta| self.remotes.are_named_in(id, delta)) {

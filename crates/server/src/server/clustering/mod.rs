@@ -143,6 +143,7 @@ impl Server {
                 self.lose_patience(db);
             }
             self.run_member(db);
+            self.let_waiting_go();
             self.dispatch(db);
             self.tell_server_db(db);
         }
