@@ -12,6 +12,7 @@ mod limit;
 pub(crate) mod members;
 mod paced;
 mod ports;
+mod requests;
 mod slow;
 
 use std::time::Duration;
@@ -63,6 +64,7 @@ const LINES: &[Line] = &[
     line(ONE_WRITER_LINE, ports::one),
     line("big", big::run),
     line("monitors", ports::monitors),
+    line("requests", requests::run),
     line("slow", slow::run),
     line("leader-killed", faults::leader_killed),
     line("follower-killed", faults::follower_killed),
@@ -73,8 +75,8 @@ const LINES: &[Line] = &[
 
 /// The scenario's options in the help.
 pub(crate) const OPTIONS: &[&str] = &[
-    "--lines NAME[,NAME...]  ports, one-writer, big, monitors, slow, leader-killed,",
-    "  follower-killed, returns, compaction, rolling (all of them)",
+    "--lines NAME[,NAME...]  ports, one-writer, big, monitors, requests, slow,",
+    "  leader-killed, follower-killed, returns, compaction, rolling (all of them)",
     "--members 3|5 (3) --rows N  ports, and as many load balancers (30000)",
     "--drain-us N --quick  a fiftieth of everything",
     "--limit SECONDS  of a line: beyond it its servers are killed (1800)",

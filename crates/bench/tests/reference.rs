@@ -100,8 +100,7 @@ fn a_cluster_of_the_reference_keeps_what_it_acknowledges() {
     }
     let json = std::env::temp_dir().join(format!("weir-bench-c-{}.json", std::process::id()));
     let (peer, out) = (format!("--peer=ref={SERVERS}"), format!("--json={}", json.display()));
-    let lines =
-        "--lines=ports,one-writer,big,leader-killed,follower-killed,returns,compaction,rolling";
+    let lines = "--lines=ports,one-writer,big,requests,leader-killed,follower-killed,returns,compaction,rolling";
     bench(&["cluster", "--quick", "--rows=40", "--no-floor", lines, &peer, &out]).unwrap();
     let text = std::fs::read_to_string(&json).unwrap();
     let _ = std::fs::remove_file(json);
