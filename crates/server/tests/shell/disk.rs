@@ -131,9 +131,9 @@ impl Shell {
         self.event(Event::Appended { db, result });
     }
 
-    /// A search gets the file as it is now.
+    /// A search gets the file as it is now, if there is one.
     pub(super) fn give_file(&self, db: DbId, search: Box<Search>) -> Box<Search> {
-        let path = &self.open[&db];
+        let Some(path) = self.open.get(&db) else { return search };
         let mut file = self.files[path].clone();
         self.disk.torn.get(path).into_iter().for_each(|valid_len| file.truncate(*valid_len));
         let len = file.len() as u64;

@@ -21,8 +21,10 @@ pub(crate) use file::File;
 pub use file::ReadAt;
 use text::Answer;
 
-/// How the error begins for a state that nobody knows.
-const UNKNOWN: &str = "unknown transaction";
+/// The state that is asked for is none that is known here.
+fn unknown_state() -> Error {
+    Error::new("unknown transaction", "this server does not know its id")
+}
 
 /// Which changes are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub struct Search {
     /// The chain behind the last record of the file.
     pub(crate) end: Chain,
     pub(crate) memory: Memory,
-    /// The database's file, once the shell has given it.
+    /// The database's file, once the shell has given it; relays have none.
     pub(crate) file: Option<File>,
 }
 
@@ -119,13 +121,15 @@ impl Search {
         let room = self.wanted.limit - recent.len();
         let looks_back = !self.is_complete && (room > 0 || self.wanted.since.is_some());
         let mut older = Answer::new(room);
+        if file.is_none() && !self.is_complete && self.wanted.since.is_some() {
+            return Err(unknown_state());
+        }
         if let Some(file) = file.as_mut().filter(|_| looks_back || !unknown.is_empty()) {
             let places = self.locate(file, &unknown)?;
             notes.extend(places.notes);
             if looks_back {
                 if self.wanted.since.is_some() && places.since.is_none() {
-                    let details = "this server does not know its id";
-                    return Err(Error::new(UNKNOWN, details));
+                    return Err(unknown_state());
                 }
                 self.replay(file, (places.since, places.low_water), &asked, &mut older)?;
             }
