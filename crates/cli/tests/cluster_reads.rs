@@ -61,6 +61,34 @@ fn a_leader_shows_what_others_have_acknowledged() {
     }
 }
 
+/// What the one before him has asked of the leader is decided before he reads, though he has the lock already.
+#[test]
+fn who_reads_under_a_lock_finds_what_others_wrote_under_it() {
+    let Some(trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let (lock, assert) = (json!(["L"]), json!({"op": "assert", "lock": "L"}));
+    let select = json!({"op": "select", "table": "T", "where": [], "columns": ["_uuid"]});
+    let read = [assert.clone(), select.clone()];
+    let write = json!(["Odd", assert, {"op": "insert", "table": "T", "row": {"name": "x"}}]);
+    let mut written = 0;
+    for at in [leader, others(leader)[0]] {
+        assert_eq!(sync(&trio, at, 60_000)["result"], json!({}));
+        let mut clients = [trio.client(at), trio.client(at)];
+        for turn in 0..100 {
+            let client = &mut clients[turn % 2];
+            let locked = client.request("lock", &lock).expect("a reply");
+            assert_eq!(locked["result"]["locked"], true);
+            let rows = client.transact("Odd", &read).expect("a reply");
+            assert_eq!(rows[1]["rows"].as_array().expect("rows").len(), written, "member {at}");
+            client.ask("transact", &write).expect("it is sent");
+            client.request("unlock", &lock).expect("a reply");
+            written += 1;
+        }
+        // What it asks next comes behind its own.
+        clients[1].transact("Odd", std::slice::from_ref(&select)).expect("a reply");
+    }
+}
+
 #[test]
 fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
     let Some(trio) = Group::weir(SCHEMA) else { return };

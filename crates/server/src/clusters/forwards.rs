@@ -8,6 +8,7 @@ use weir_data::Uuid;
 use crate::database::{Ran, Trigger};
 use crate::ids::SessionId;
 use crate::outbound::Outbound;
+use crate::session::locks::Held;
 
 /// What is known of a request.
 #[derive(Debug)]
@@ -164,6 +165,19 @@ impl Forwards {
     fn passed_by(&self, number: i64, session: SessionId) -> impl Iterator<Item = i64> {
         let before = self.outbound.places_of(session).take_while(move |place| *place < number);
         before.filter(|place| self.by_number[place].is_passed())
+    }
+
+    /// Whether the leader has been asked for something by others who owned one of these locks then. What it has not been
+    /// asked yet counts as under no lock that others have owned since.
+    pub(crate) fn has_under(&self, locks: &[Held], session: SessionId) -> bool {
+        let is_under = |trigger: &Trigger| {
+            let mut held = trigger.locks.iter().flatten();
+            held.any(|held| locks.iter().any(|lock| lock.name == held.name))
+        };
+        let mut sent = self.by_number.values().filter(|forward| forward.since.is_some());
+        sent.any(|Forward { trigger, .. }| {
+            trigger.origin.session() != Some(session) && is_under(trigger)
+        })
     }
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not

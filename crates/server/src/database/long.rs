@@ -163,9 +163,11 @@ impl Databases {
             self.release(shell, sessions, session, reason, Lane::Db(id));
         }
         let db = self.open(id);
-        // What was committed last is always there to be read.
+        // What was committed last is always there to be read; but under a lock, behind what others wrote under it.
         let is_of_peer = trigger.origin.is_of_peer();
-        let reads_beside = db.tables.is_away() && !is_of_peer && trigger.reads_once();
+        let is_under_lock = trigger.locks.as_ref().is_some_and(|locks| !locks.is_empty());
+        let reads_beside =
+            db.tables.is_away() && !is_of_peer && !is_under_lock && trigger.reads_once();
         let may_run = db.tables.is_open() || reads_beside;
         if !may_run {
             db.tables.wait(Queued::Trigger(trigger));

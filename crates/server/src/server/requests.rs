@@ -191,14 +191,24 @@ impl Server {
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
                     let follows = self.has_others() && self.sessions.has_forwarded(id, origin.db);
-                    if follows || !self.databases.is_open(origin.db) {
-                        let owned = || self.sessions.owned_among(id, operations.iter().copied());
+                    let owned = || self.sessions.owned_among(id, operations.iter().copied());
+                    let under = match &locks {
+                        _ if self.clusters.is_empty() || follows => false,
+                        Some(locks) => self.are_asked_of_leader_under(origin.db, locks, id),
+                        None => self.are_asked_of_leader_under(origin.db, &owned(), id),
+                    };
+                    if follows || under || !self.databases.is_open(origin.db) {
                         let locks = locks.unwrap_or_else(owned);
-                        if follows {
-                            // That is not decided yet, and nobody leads any more.
+                        if follows || under {
+                            // That is not decided yet, and nobody leads any more, or others had the lock.
+                            let awaited = under.then(|| locks.clone());
                             let marks = Marks::of_transaction(origin.id, locks);
                             let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
-                            return self.sessions.put_back(id, message, lane, marks);
+                            self.sessions.put_back(id, message, lane, marks);
+                            if let Some(locks) = awaited {
+                                self.await_others_under(id, locks, origin.db);
+                            }
+                            return;
                         }
                         if once.is_none() && self.read_beside(&origin, &operations, &locks) {
                             return;

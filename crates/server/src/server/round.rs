@@ -16,6 +16,7 @@ use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
 use crate::server::requests::changes_conditions;
 use crate::session::gate::{Lane, Reason};
+use crate::session::locks::Held;
 use crate::session::message::{About, Incoming, Marks};
 use crate::work::{ConversionError, Garbage, Piece};
 
@@ -23,6 +24,9 @@ use crate::work::{ConversionError, Garbage, Piece};
 pub(super) enum Turn {
     /// A request of a session, which is held for it.
     Request { session: SessionId, message: Incoming, reason: Reason, lane: Lane },
+    /// What a session asks next under these locks is in its gate, which is held for it: it comes behind what others
+    /// have asked of the leader under them.
+    UnderLocks { session: SessionId, locks: Vec<Held> },
     /// The reply to a transaction that a helper has run.
     Answer(Answer),
     /// A reply whose own updates have not been composed, which takes the tables, and a session
@@ -286,6 +290,9 @@ impl Server {
                 Turn::Request { session, message, .. } => {
                     untold.contains(session) || self.is_late_change(id, *session, message)
                 }
+                Turn::UnderLocks { session, locks } => {
+                    self.are_asked_of_leader_under(id, locks, *session)
+                }
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
                 Turn::Untold(Answer { session, .. }) => {
@@ -325,6 +332,9 @@ impl Server {
                     return self.sessions.put_back(session, message, lane, Marks::default());
                 }
                 self.request(session, message);
+            }
+            Turn::UnderLocks { session, .. } => {
+                databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));
             }
             Turn::Answer(answer) | Turn::Untold(answer) => self.give(db, answer),
             Turn::Initial(begun) => {
@@ -399,6 +409,12 @@ impl Server {
             self.databases.wait_to_be_told(db);
         }
         is_late
+    }
+
+    /// A session's message waits in its gate for what others have asked of the leader under these locks.
+    pub(super) fn await_others_under(&mut self, session: SessionId, locks: Vec<Held>, db: DbId) {
+        self.sessions.hold(session, Reason::Turn, Lane::Db(db));
+        self.round.push(db, Turn::UnderLocks { session, locks });
     }
 
     /// A request comes behind what its session is to be told, when that has its turn.

@@ -183,6 +183,18 @@ impl Server {
             && is_meant(nature())
     }
 
+    /// Whether others have asked something of the leader under one of these locks, which this session owns now, and
+    /// it is not decided: what is read under the lock would not have it.
+    pub(in crate::server) fn are_asked_of_leader_under(
+        &self,
+        db: DbId,
+        locks: &[Held],
+        session: SessionId,
+    ) -> bool {
+        !locks.is_empty()
+            && self.clusters.part(db).is_some_and(|part| part.forwards.has_under(locks, session))
+    }
+
     /// Answers a transaction that only reads while the cluster decides what has run, as long as the
     /// tables have all that is committed. False if it is to wait.
     pub(in crate::server) fn read_beside(
@@ -192,6 +204,10 @@ impl Server {
         locks: &[Held],
     ) -> bool {
         let Asker::Session(session) = origin.asker else { return false };
+        if !locks.is_empty() {
+            // Others may have written under them what is not decided yet.
+            return false;
+        }
         // Another member may have told its client of an entry that this leader's disk has not got yet.
         let is_behind = |part: &Part| part.told.leads && part.member.committed() > part.applied;
         if self.clusters.part(origin.db).is_some_and(is_behind) {
