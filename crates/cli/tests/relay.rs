@@ -268,20 +268,24 @@ fn survive(programs: &[Program]) {
     if programs[..2] == [Packaged; 2] {
         return;
     }
-    // The source gets another schema, and rows that need it.
+    // The source gets another schema, whoever is asked for that, and rows that need it.
     let mut schema = value(peer::SCHEMA);
-    schema["version"] = json!("2.0.0");
-    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
-    let convert = json!({"id":1,"method":"convert","params":["Net", schema]}).to_string();
-    let reply = chain.client(0).try_call(&convert);
-    // Who does not know of changes is disconnected, and may be before he has the answer.
-    assert!(reply.is_none_or(|reply| value(&reply)["error"].is_null()), "{programs:?}");
-    let fast = r#"{"op":"insert","table":"Port","row":{"name":"fast","speed":9}}"#;
-    eventually(&format!("{programs:?}: the last one has the new schema"), || {
-        let reply = chain.client(last).try_call(&peer::transact(fast));
-        reply.is_some_and(|reply| reply.contains(r#""uuid""#))
-    });
-    chain.agree(45);
+    for at in 0..=last {
+        let column = format!("speed{at}");
+        schema["version"] = json!(format!("{}.0.0", at + 2));
+        schema["tables"]["Port"]["columns"][&column] = json!({"type":"integer"});
+        let convert = json!({"id":1,"method":"convert","params":["Net", schema]}).to_string();
+        let reply = chain.client(at).try_call(&convert);
+        // Who does not know of changes is disconnected, and may be before he has the answer.
+        assert!(reply.is_none_or(|reply| value(&reply)["error"].is_null()), "{programs:?} {at}");
+        let row = json!({"name": format!("fast{at}"), column: 9});
+        let fast = json!({"op":"insert","table":"Port","row":row}).to_string();
+        eventually(&format!("{programs:?}: the last one has the schema asked for at {at}"), || {
+            let reply = chain.client(last).try_call(&peer::transact(&fast));
+            reply.is_some_and(|reply| reply.contains(r#""uuid""#))
+        });
+    }
+    chain.agree(45 + last);
     for (at, program) in programs.iter().enumerate() {
         let log = chain.log(at);
         let is_bad = |line: &&str| *program == Weir && line.contains("|ERR|");

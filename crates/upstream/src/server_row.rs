@@ -33,8 +33,8 @@ pub(crate) struct Row {
     pub(crate) index: Option<u64>,
     /// The server is not cut off from where its rows come from.
     pub(crate) is_connected: bool,
-    /// The database is a file of the server's own.
-    pub(crate) is_standalone: bool,
+    /// The server is a member of the database's cluster.
+    pub(crate) is_clustered: bool,
 }
 
 /// Why a server will not do.
@@ -150,7 +150,7 @@ impl ServerRows {
             }
             Some(schema) => {
                 let (schema, is_connected) = (schema.to_owned(), is_true("connected"));
-                Ok(Row { schema, index, is_connected, is_standalone: model == "standalone" })
+                Ok(Row { schema, index, is_connected, is_clustered: model == "clustered" })
             }
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         let found = rows(&[&initial]).find(search("D")).unwrap();
         assert_eq!(
             found,
-            Row { schema: "{}".into(), index: Some(5), is_connected: true, is_standalone: false }
+            Row { schema: "{}".into(), index: Some(5), is_connected: true, is_clustered: true }
         );
         let newer = rows(&[&initial, r#"{"modify":{"index":6}}"#]).find(search("D")).unwrap();
         assert_eq!(newer.index, Some(6));

@@ -2,7 +2,7 @@
 //!
 //! 1. `set_db_change_aware`, `weir_features`, and the schema of `_Server`, all at once.
 //! 2. The rows of `_Server`: whether this server will do, and the schema of the database. Servers
-//!    without `_Server` are asked for the schema, and so are packaged ones whose database is a file: their
+//!    without `_Server` are asked for the schema, and so are packaged ones that are no members of a cluster: their
 //!    `_Server` still has the schema from before a conversion.
 //! 3. The way of its rows, if it has `weir_path`: whether the owner is on it (`path`). The server tells
 //!    again whenever that changes.
@@ -215,7 +215,7 @@ impl Follower {
                 self.freshness.have_rows();
             }
         }
-        self.asks_for_schema = row.is_standalone && self.features.is_empty();
+        self.asks_for_schema = !row.is_clustered && self.features.is_empty();
         match self.asks_for_schema {
             true if self.phase == Phase::Looking => self.ask_for_schema(),
             true => {}

@@ -197,3 +197,26 @@ fn servers_that_say_no_way_are_followed() {
     relay.have_rows();
     assert_eq!(ids(&relay.follower), (vec![OWN], true));
 }
+
+/// It says nothing more than that the monitor is over: what its `_Server` says of the schema is older.
+#[test]
+fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
+    let mut relay = relay_of("tcp:a:1");
+    relay.give(Input::Up);
+    relay.answer("set_db_change_aware", "{}");
+    relay.answer("weir_features", "[]");
+    relay.answer("get_schema", "{}");
+    let row = object([
+        ("name", "D".into()),
+        ("model", "relay".into()),
+        ("connected", true.into()),
+        ("schema", SCHEMA.into()),
+    ]);
+    relay.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+    relay.answer("get_schema", SCHEMA);
+    relay.have_rows();
+    let monitor = r#"["monid","D"]"#;
+    relay.say(&format!(r#"{{"id":null,"method":"monitor_canceled","params":[{monitor}]}}"#));
+    relay.answer("get_schema", SCHEMA);
+    relay.have_rows();
+}
