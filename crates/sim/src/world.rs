@@ -18,7 +18,7 @@ use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::faults::{Faults, Lie};
 use crate::network::{Attempt, End, Network, Socket};
-use crate::node::{Node, addresses};
+use crate::node::{Node, addresses, client_address};
 use crate::pipelines::Pipeline;
 use crate::plan::{Part, Plan};
 use crate::sources::Sources;
@@ -485,11 +485,30 @@ impl World {
         self.checks.liveness.calm(calm_us, TIMER_MS * 1000);
         self.faults = Faults { sync_us: 500, delay_us: 500, ..Faults::default() };
         self.heal();
+        self.renew_sources();
         for n in 0..self.nodes.len() {
             (self.nodes[n].full_until_us, self.nodes[n].breaks_sync) = (0, false);
             if self.nodes[n].server.is_none() && !self.nodes[n].is_spare {
                 self.nodes[n].life += 1;
                 self.due(self.now_us, n, Due::Start);
+            }
+        }
+    }
+
+    /// A relay all of whose sources have left for good finds nobody: its operator names others and starts it again.
+    fn renew_sources(&mut self) {
+        let stays = |n: &usize| {
+            self.nodes[*n].is_relay() || self.nodes[*n].is_member() && !self.nodes[*n].is_leaving
+        };
+        let staying: Vec<usize> = (0..self.nodes.len()).filter(stays).collect();
+        for n in 0..self.nodes.len() {
+            let Some(sources) = &self.nodes[n].sources else { continue };
+            let is_named =
+                |other: &usize| sources.split(',').any(|source| source == client_address(*other));
+            if !staying.iter().any(is_named) {
+                let members = staying.iter().copied().filter(|n| !self.nodes[*n].is_relay());
+                self.nodes[n].sources = Some(addresses(&members.collect::<Vec<_>>()));
+                self.end_process(n, false);
             }
         }
     }
