@@ -285,6 +285,8 @@ impl Member {
         if self.snapshots.must_wait(self.now_us) {
             return;
         }
+        // What still waits does not wait for the clock.
+        self.snapshots.again_us = None;
         if let Some((link, from, begin)) = self.snapshots.announced.take()
             && self.peers.link(link).is_some()
             && self.node.check_snapshot(from, begin.term, begin.last).is_ok()

@@ -211,6 +211,26 @@ fn a_snapshot_of_what_is_on_its_way_to_the_file_is_taken_if_the_file_refuses_tha
     }
 }
 
+/// One was refused some time ago. What is waited for now is the disk, which says by itself when it is done.
+#[test]
+fn the_clock_is_not_looked_at_while_what_a_snapshot_says_is_on_its_way_to_the_file() {
+    let mut bench = Bench::follower();
+    bench.is_disk_bad = true;
+    send(&mut bench, Position { term: 3, index: 10 });
+    bench.is_disk_bad = false;
+    bench.pass(1100);
+    let link = bench.greet(server(2), Lane::Log);
+    let Position { term: log_term, index } = bench.member.last_position();
+    let last = Position { term: 3, index: index + 1 };
+    bench.is_disk_slow = true;
+    let entries = vec![data(3, last.index)];
+    bench.say(link, Step { kind: APPEND, term: 3, log_term, index, entries, ..Step::default() });
+    assert_eq!(bench.member.last_position(), last);
+    announce(&mut bench, last);
+    assert!(bench.member.is_writing());
+    assert!(bench.member.wakeup_us() > bench.now_us);
+}
+
 /// The shell has nothing left to try again with.
 #[test]
 fn a_snapshot_that_cannot_take_the_place_of_the_file_is_sent_again() {
