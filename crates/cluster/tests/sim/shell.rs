@@ -244,6 +244,14 @@ impl World {
         }
     }
 
+    /// Time has passed: the member wishes to be told again when more has, or a server would do nothing else.
+    pub(super) fn tick(&mut self, n: usize) {
+        self.event(n, Event::Tick);
+        let now_us = self.clock(n);
+        let wakeup_us = self.servers[n].member.as_ref().map(Member::wakeup_us);
+        assert!(wakeup_us.is_none_or(|at| at > now_us), "{n} looks at the clock without end");
+    }
+
     pub(super) fn event(&mut self, n: usize, event: Event) {
         let now_us = self.clock(n);
         if let Some(member) = &mut self.servers[n].member {

@@ -191,7 +191,7 @@ impl World {
         }
         self.now_us = self.now_us.max(at);
         match due {
-            Due::Wake => self.event(n, Event::Tick),
+            Due::Wake => self.tick(n),
             Due::Event(event) => {
                 if let Event::Lost { link, .. } = event {
                     self.network.ends.remove(&End { server: n, link });
