@@ -215,3 +215,39 @@ fn what_was_kept_for_who_was_behind_goes_with_him() {
     (0..100).for_each(|_| write(&mut shell, 100_000));
     assert!(shell.server.change_log_bytes() < LOG_BYTES_MAX);
 }
+
+/// Rows that a helper composes while the database becomes another one, with a table more.
+#[test]
+fn who_has_no_first_rows_when_the_schema_changes_is_told_each_change_or_that_the_monitor_ends() {
+    let mut shell = start();
+    (0..10).for_each(|_| write(&mut shell, 1000));
+    let (client, operator) = (shell.connect(), shell.connect());
+    for session in [client, operator] {
+        shell.call(session, r#"{"id":"a","method":"set_db_change_aware","params":[true]}"#);
+    }
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(100);
+    shell.send(client, &request(0));
+    shell.settle();
+    assert_eq!(shell.work.len(), 1, "a helper composes its rows");
+    shell.server.set_step_cost_max(u64::MAX);
+    let columns: Vec<String> = (0..12).map(|i| format!(r#""c{i}":{{"type":"string"}}"#)).collect();
+    let schema = format!(
+        r#"{{"name":"Net","version":"2.0.0","tables":{{"Port":{{"columns":{{{}}}}},"More":{{"columns":{{"x":{{"type":"integer"}}}}}}}}}}"#,
+        columns.join(",")
+    );
+    let convert = format!(r#"{{"id":"c","method":"convert","params":["Net",{schema}]}}"#);
+    let told = shell.call(operator, &convert);
+    assert!(told.contains(r#""result":{}"#), "{told}");
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let received = shell.received(client);
+    let is_over = received.iter().any(|message| message.contains("monitor_canceled"));
+    shell.call(operator, &transact(7, r#"{"op":"insert","table":"Port","row":{"c11":"new"}}"#));
+    shell.settle();
+    let told = shell.received(client);
+    let is_told = told.iter().filter(|message| message.contains("weir_update")).count() == 1;
+    assert!(is_over != is_told && told.len() == usize::from(is_told), "{received:#?} {told:#?}");
+}

@@ -376,6 +376,15 @@ impl Watch {
 }
 
 impl Db {
+    /// Who is told each change begins anew under another schema. Those without first rows are among the monitors
+    /// yet, and would go on as others do.
+    pub(super) fn end_feeds(&mut self) {
+        for (_, key) in std::mem::take(&mut self.watch.feeds).all.into_keys() {
+            self.watch.monitors.remove(key, self.tables.schema());
+        }
+        self.feeds_ended();
+    }
+
     /// Feeds have ended: nothing is kept for those.
     pub(super) fn feeds_ended(&mut self) {
         self.watch.feeds.pin(&mut self.history);

@@ -8,7 +8,6 @@ use weir_engine::Converted;
 use weir_json::{Text, TextBuf};
 use weir_monitor::MonitorKey;
 
-use crate::database::feeds::Feeds;
 use crate::database::pacing::Flush;
 use crate::database::trigger::Trigger;
 use crate::database::{Databases, Replaced, server_db};
@@ -114,9 +113,7 @@ impl Databases {
         let old_schema = Arc::clone(db.schema());
         let unaffected = unaffected_tables(&old_schema, &converted);
         let untouched = untouched_tables(&old_schema, &converted);
-        // Who was told each change begins anew under the new schema.
-        db.watch.feeds = Feeds::default();
-        db.feeds_ended();
+        db.end_feeds();
         db.attempts.forget_all();
         let old = db.tables.replace(converted.database);
         db.waiting.note_replaced();
