@@ -8,7 +8,7 @@ use crate::relay_sources::{
     A, B, FEATURES, ZERO, answer, asked, next_source, play_by, played, say, say_schema, source_row,
     value,
 };
-use crate::shell::{SCHEMA, Shell, insert, ports, transact};
+use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
 use weir_server::event::{Event, SessionId};
@@ -304,4 +304,20 @@ fn what_is_never_to_be_under_its_id_is_asked_for_under_another_one() {
     assert_eq!(value(&told[0])["result"], made);
     let asked_under = asked_under.into_inner();
     assert!(asked_under.len() == 2 && asked_under[0] == first, "{asked_under:?}");
+}
+
+/// A relay that is removed has no first rows that anybody could wait for.
+#[test]
+fn who_waits_for_first_rows_goes_on_when_the_relay_goes() {
+    let mut file = Vec::new();
+    let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    let databases = vec![PATH.into(), "relay:Other:tcp:192.0.2.1:6640".into()];
+    let mut shell = Shell::start_with(file, Config { databases, ..Config::default() });
+    let client = shell.connect();
+    assert_eq!(shell.call(client, &transact(1, &insert("a"))), "", "it waits for the first rows");
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Other"]), Some(Ok(String::new())));
+    shell.pass_ms(10_000);
+    let told = shell.received(client);
+    assert!(told.iter().any(|told| told.contains("uuid")), "{told:?}");
 }

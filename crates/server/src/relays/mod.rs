@@ -231,6 +231,12 @@ impl Relays {
         self.by_db.is_empty()
     }
 
+    /// Whether there is nothing to do: no relay, and nobody who waits for one that has gone.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.by_db.is_empty() && self.await_until_us.is_none()
+    }
+
     pub(crate) fn get(&self, db: DbId) -> Option<&Relay> {
         self.by_db.get(&db)
     }

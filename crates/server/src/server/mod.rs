@@ -204,7 +204,7 @@ impl Server {
             // What members had run is proposed now, and not when the next thing happens.
             self.advance();
         }
-        if !self.relays.is_empty() {
+        if !self.relays.is_idle() {
             self.run_relays();
         }
         if !self.relays.paths.is_empty() {
