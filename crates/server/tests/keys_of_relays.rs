@@ -193,3 +193,28 @@ fn a_configuration_declares_keys_of_a_relay() {
     assert_eq!(listed(relay), ["Net Port tag ordered configuration, asc ready"]);
     check(&mut chain, &[TAG]);
 }
+
+/// What a conversion asked for that came to nothing is not asked for by the next one of the same name.
+#[test]
+fn a_conversion_that_came_to_nothing_declares_nothing() {
+    let mut chain = chain();
+    let with = |column: &str| {
+        let schema = SCHEMA.replace(&format!(r#""{column}":{{"#), &format!(r#""{column}":{{"alternate_key":true,"#));
+        format!(r#"{{"id":9,"method":"convert","params":["Net",{schema}]}}"#)
+    };
+    let client = chain.servers[RELAY].connect();
+    chain.servers[RELAY].call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    // It is with the source, or may be.
+    chain.servers[RELAY].send(client, &with("kind"));
+    chain.servers[RELAY].settle();
+    chain.lose(RELAY);
+    chain.settle();
+    let told = chain.servers[RELAY].received(client);
+    assert_eq!(told.last().map(String::as_str), Some(r#"{"id":9,"error":"canceled"}"#), "{told:?}");
+    chain.pass_ms(20_000);
+    chain.servers[RELAY].received(client);
+    let reply = chain.call(RELAY, client, &with("tag"));
+    assert_eq!(reply.last().map(String::as_str), Some(r#"{"id":9,"result":{},"error":null}"#));
+    chain.pass_ms(20_000);
+    assert_eq!(listed(&mut chain.servers[RELAY]), ["Net Port tag hash declared ready"]);
+}

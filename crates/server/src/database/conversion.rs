@@ -168,7 +168,7 @@ impl Conversions {
     }
 
     /// What the schema that was asked for says about keys, once it is decided.
-    fn take_wishes(&mut self, origin: &Origin) -> Vec<KeyWish> {
+    pub(super) fn take_wishes(&mut self, origin: &Origin) -> Vec<KeyWish> {
         let is_of = |(asker, id, _): &(Asker, Vec<u8>, Vec<KeyWish>)| {
             (*asker, id) == (origin.asker, &origin.id)
         };

@@ -68,13 +68,14 @@ impl Databases {
         self.open(trigger.origin.db).commits.to_forward.push(trigger);
     }
 
-    /// The session of a conversion that is not answered goes on.
+    /// The session of a conversion that is not answered goes on, and asks for no keys by it.
     pub(super) fn let_converter_go(
         &mut self,
         shell: &Shell,
         sessions: &mut Sessions,
         origin: &Origin,
     ) {
+        self.get_mut(origin.db).map(|db| db.conversions.take_wishes(origin));
         if let Some(session) = origin.session() {
             self.release(shell, sessions, session, Reason::Conversion, Lane::Every);
         }
