@@ -778,3 +778,45 @@ fn relays_that_begin_with_the_same_long_message_are_both_told_what_changes() {
         assert_eq!(methods, ["weir_update"]);
     }
 }
+
+/// A relay of a relay goes by the index: where that ran ahead of rows which have yet to come, it would take older
+/// rows for newer ones.
+#[test]
+fn who_is_told_each_change_is_told_no_index_before_the_rows() {
+    let mut chain = Chain::start(1);
+    let watcher = chain.servers[1].connect();
+    let server = r#"{"id":1,"method":"monitor_cond","params":["_Server","s",{"Database":{"columns":["index"]}}]}"#;
+    chain.call(1, watcher, server);
+    let each = format!(
+        r#"{{"id":2,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name","tags"]}}}},"{ZERO}",{{"each":true}}]}}"#
+    );
+    chain.call(1, watcher, &each);
+    chain.servers[1].event(Event::Blocked { session: watcher });
+    let (writer, long) = (chain.servers[0].connect(), "x".repeat(100_000));
+    for n in 0..10 {
+        let row = format!(r#"{{"name":"p{n}","tags":"{long}"}}"#);
+        let insert = format!(r#"{{"op":"insert","table":"Port","row":{row}}}"#);
+        chain.call(0, writer, &transact(n, &insert));
+        chain.pass_ms(500);
+    }
+    chain.servers[1].received(watcher);
+    chain.servers[1].event(Event::Drained { session: watcher });
+    chain.pass_ms(500);
+    let told = told(&mut chain.servers[1], watcher);
+    let (mut rows, mut last) = (0, 0);
+    for message in &told {
+        if message["method"] == "weir_update" {
+            rows += 1;
+        } else {
+            assert_eq!(rows, 10, "the index comes behind {rows} changes: {message}");
+            last = index_in(message);
+        }
+    }
+    assert_eq!((rows, last), (10, number(&mut chain.servers[1])));
+}
+
+/// The index that an update of `_Server` tells.
+fn index_in(message: &Value) -> i64 {
+    let databases = message["params"][1]["Database"].as_object().expect("databases");
+    databases.values().find_map(|row| row["modify"]["index"].as_i64()).expect("an index")
+}

@@ -6,7 +6,7 @@
 //! Such a monitor begins like any other, for equal ones share what they begin with. Once it has its first
 //! rows, the database's monitors know it no longer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_data::{Error, IdKind, Schema, Uuid};
@@ -375,7 +375,36 @@ impl Watch {
     }
 }
 
+impl Databases {
+    /// Whether a session is to be told changes before anything of this database: what `_Server` says of another one
+    /// holds for rows that have come.
+    pub(crate) fn owes_before(&self, id: DbId, session: SessionId) -> bool {
+        let is_reserved = self.get(id).is_some_and(Db::is_reserved);
+        is_reserved && self.values().any(|db| db.owes(Some(session)).next().is_some())
+    }
+
+    /// The sessions of which that is true.
+    pub(super) fn owed_before(&self, id: DbId) -> BTreeSet<SessionId> {
+        let is_reserved = self.get(id).is_some_and(Db::is_reserved);
+        let all = self.values().filter(|_| is_reserved);
+        all.flat_map(|db| db.owes(None)).collect()
+    }
+}
+
 impl Db {
+    /// Whether anybody is told each change.
+    pub(super) fn has_feeds(&self) -> bool {
+        !self.watch.feeds.all.is_empty()
+    }
+
+    /// This session, or all, that is told each change, and has not been told all, or has no first rows yet.
+    fn owes(&self, session: Option<SessionId>) -> impl Iterator<Item = SessionId> {
+        let end = self.history.kept().map(History::place).unwrap_or_default();
+        let owed = move |feeding: &Feeding| feeding.at.is_none_or(|at| at < end);
+        let feeds = self.watch.feeds.of(session);
+        feeds.filter(move |(_, feeding)| owed(feeding)).map(|((session, _), _)| *session)
+    }
+
     /// Who is told each change begins anew under another schema. Those without first rows are among the monitors
     /// yet, and would go on as others do.
     pub(super) fn end_feeds(&mut self) {

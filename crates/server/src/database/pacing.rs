@@ -12,7 +12,7 @@ use weir_monitor::{MonitorKey, Monitors, Update};
 use crate::database::commits::Done;
 use crate::database::feeds::Feeds;
 use crate::database::searches::search;
-use crate::database::{Databases, Db};
+use crate::database::{Databases, Db, server_db};
 use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
 use crate::session::{Session, Sessions};
@@ -296,7 +296,25 @@ impl Databases {
         id: DbId,
         flush: Flush,
     ) {
+        self.flush_alone(shell, sessions, id, flush);
+        // Behind the rows comes what `_Server` says of them.
+        if self.open(id).has_feeds()
+            && let Some(server) = self.by_name(server_db::NAME)
+            && self.open(server).watch.monitors.has_pending()
+        {
+            self.flush_alone(shell, sessions, server, Flush::Step);
+        }
+    }
+
+    fn flush_alone(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        flush: Flush,
+    ) {
         let step = self.step_cost_of(id);
+        let owed = self.owed_before(id);
         let db = self.open(id);
         if !db.can_compose() {
             return;
@@ -308,7 +326,11 @@ impl Databases {
         let may_postpone = flush == Flush::Step;
         let flushed = {
             let is_mute = are_mute(sessions, id, &watch.sessions);
-            watch.monitors.flush_all(store, &is_mute, most, may_postpone)
+            let is_owed = |key: MonitorKey| {
+                !owed.is_empty() && watch.sessions.get(&key).is_some_and(|of| owed.contains(of))
+            };
+            let is_later = |key| is_mute(key) || is_owed(key);
+            watch.monitors.flush_all(store, &is_later, most, may_postpone)
         };
         watch.since_us = flushed.has_more.then_some(watch.flushed_us);
         if !flushed.has_more {

@@ -232,10 +232,26 @@ impl Subscriptions {
             let Some(session) = sessions.get(id) else { return };
             if databases.may_tell(first.db) && !session.gate().is_working_on(first.db) {
                 databases.feed_session(shell, sessions, (first.db, id), true);
+                if databases.owes_before(first.db, id) {
+                    continue;
+                }
                 let keys: Vec<MonitorKey> = these.iter().map(|m| m.key).collect();
                 databases.flush_monitors(shell, sessions, first.db, &keys);
             }
         }
+    }
+
+    /// Sends a session what is pending of a database, whatever is to come before it.
+    pub(crate) fn flush_of(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        (id, db): (SessionId, DbId),
+    ) {
+        let of_db = self.of(id).iter().filter(|monitor| monitor.db == db);
+        let keys: Vec<MonitorKey> = of_db.map(|monitor| monitor.key).collect();
+        databases.flush_monitors(shell, sessions, db, &keys);
     }
 
     /// Sends a result, copied only if that costs little, to a session that has been told what comes

@@ -436,6 +436,10 @@ impl Server {
         }
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.flush_session(shell, sessions, databases, id);
+        if databases.owes_before(db, id) {
+            // What is pending would be lost with the old conditions.
+            subscriptions.flush_of(shell, sessions, databases, (id, db));
+        }
         databases.is_told_late(db, id).then_some((Late::Helper, db))
     }
 
