@@ -321,3 +321,26 @@ fn who_waits_for_first_rows_goes_on_when_the_relay_goes() {
     let told = shell.received(client);
     assert!(told.iter().any(|told| told.contains("uuid")), "{told:?}");
 }
+
+/// Nobody waits for the tables of a relay that is configured no more.
+#[test]
+fn a_remote_in_a_relay_that_has_gone_is_complained_about() {
+    const CONFIG: &str = "/etc/config.json";
+    let with = |relay: &str| {
+        let remotes = r#"{"db:Other,Port,name":null}"#;
+        format!(r#"{{"remotes":{remotes},"databases":{{"{PATH}":null{relay}}}}}"#).into_bytes()
+    };
+    let relay =
+        with(r#","Other":{"service-model":"relay","source":{"tcp:192.0.2.1:6640":null}}"#);
+    let mut file = Vec::new();
+    let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
+    weir_log::standalone::write_schema(&mut file, &schema);
+    let files = [(CONFIG.to_owned(), relay)];
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    let mut shell = Shell::start_on_files(file, files.into(), config);
+    shell.files.insert(CONFIG.to_owned(), with(""));
+    let reply = shell.command("ovsdb-server/reload", &[]);
+    assert!(matches!(reply, Some(Err(_))), "{reply:?}");
+    let why = "\"db:Other,Port,name\": no database named Other";
+    assert!(shell.log.iter().any(|line| line.contains(why)), "{:?}", shell.log);
+}

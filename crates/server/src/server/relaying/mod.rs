@@ -75,6 +75,7 @@ impl Server {
     /// A database is no relay any more: what its source was to decide, nobody here will hear of.
     pub(in crate::server) fn forget_relay(&mut self, db: DbId) {
         let Some(mut relay) = self.relays.remove(&mut self.shell, db) else { return };
+        self.remotes.await_no_more(&relay.name);
         let rows = relay.forget_mail();
         self.free_rows(rows);
         let (mut known, unknown) = relay.forwards.take_all();
