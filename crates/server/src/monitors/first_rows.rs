@@ -17,7 +17,7 @@ use weir_history::Place;
 use weir_monitor::MonitorKey;
 
 use crate::database::Databases;
-use crate::ids::{Bytes, DbId, SessionId, WorkId};
+use crate::ids::{Bytes, DbId, SessionId, WorkId, earliest};
 use crate::monitors::pages::{Beginning, Receiver, Source};
 use crate::monitors::{Out, Subscriptions};
 use crate::session::Sessions;
@@ -100,6 +100,11 @@ impl Herds {
     /// When the next ones may have room.
     pub(super) fn next_us(&self) -> Option<u64> {
         self.retry_us
+    }
+
+    /// There may be something to compose then.
+    fn look_at(&mut self, at_us: u64) {
+        self.retry_us = earliest([self.retry_us, Some(at_us)]);
     }
 
     /// Whether there is room for more rows.
@@ -187,13 +192,13 @@ impl Subscriptions {
                 let receivers = receivers(shell, sessions, databases, (db, known), newcomers);
                 self.join_stream(shell, sessions, databases, stream, receivers);
             } else if waits(herd) {
-                let at_us = herd.again_us.into_iter().chain(self.herds.retry_us).min();
-                self.herds.retry_us = at_us;
+                let again_us = herd.again_us;
+                again_us.into_iter().for_each(|at_us| self.herds.look_at(at_us));
             } else if !herd.composing {
                 if self.herds.has_room(now_us) {
                     self.compose_for_herd(shell, sessions, databases, source);
                 } else {
-                    self.herds.retry_us = Some(now_us + RETRY_US);
+                    self.herds.look_at(now_us + RETRY_US);
                 }
             }
         }
@@ -214,7 +219,9 @@ impl Subscriptions {
             self.herds.by_beginning.remove(&of);
             return newcomers.into_iter().for_each(|newcomer| {
                 if of.since.is_some() && databases.has_monitor(of.db, newcomer.key) {
-                    // The changes since then have been forgotten meanwhile: it begins with all rows.
+                    // The changes since then have been forgotten meanwhile: it begins with all rows, in
+                    // the next round.
+                    self.herds.look_at(shell.now_us());
                     databases.release(
                         shell,
                         sessions,
