@@ -199,7 +199,10 @@ fn a_configuration_declares_keys_of_a_relay() {
 fn a_conversion_that_came_to_nothing_declares_nothing() {
     let mut chain = chain();
     let with = |column: &str| {
-        let schema = SCHEMA.replace(&format!(r#""{column}":{{"#), &format!(r#""{column}":{{"alternate_key":true,"#));
+        let schema = SCHEMA.replace(
+            &format!(r#""{column}":{{"#),
+            &format!(r#""{column}":{{"alternate_key":true,"#),
+        );
         format!(r#"{{"id":9,"method":"convert","params":["Net",{schema}]}}"#)
     };
     let client = chain.servers[RELAY].connect();

@@ -330,8 +330,7 @@ fn a_remote_in_a_relay_that_has_gone_is_complained_about() {
         let remotes = r#"{"db:Other,Port,name":null}"#;
         format!(r#"{{"remotes":{remotes},"databases":{{"{PATH}":null{relay}}}}}"#).into_bytes()
     };
-    let relay =
-        with(r#","Other":{"service-model":"relay","source":{"tcp:192.0.2.1:6640":null}}"#);
+    let relay = with(r#","Other":{"service-model":"relay","source":{"tcp:192.0.2.1:6640":null}}"#);
     let mut file = Vec::new();
     let schema = weir_data::Schema::parse_bytes(SCHEMA.as_bytes()).unwrap();
     weir_log::standalone::write_schema(&mut file, &schema);

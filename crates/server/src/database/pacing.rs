@@ -306,13 +306,7 @@ impl Databases {
         }
     }
 
-    fn flush_alone(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &mut Sessions,
-        id: DbId,
-        flush: Flush,
-    ) {
+    fn flush_alone(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId, flush: Flush) {
         let step = self.step_cost_of(id);
         let owed = self.owed_before(id);
         let db = self.open(id);
