@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::chain::Chain;
 use crate::chance::Chance;
 use crate::shell::{PATH, Shell, insert, transact};
 use serde_json::{Value, json};
@@ -509,4 +510,24 @@ fn the_changes_lead_from_nothing_to_what_is_there() {
         assert_eq!(few[..few.len().min(changes.len())], changes[..changes.len().min(7)]);
     }
     assert!(beyond > 3, "no log went beyond its budget");
+}
+
+/// A relay has no file: what its memory does not have it does not know.
+#[test]
+fn a_relay_tells_the_changes_that_its_memory_has() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    let monitor = format!(
+        r#"{{"id":1,"method":"monitor_cond_since","params":["Net","m",{{"Port":{{}}}},"{ZERO}"]}}"#
+    );
+    chain.call(1, client, &monitor);
+    chain.call(1, client, &transact(2, &insert("a")));
+    let log =
+        |options: &str| format!(r#"{{"id":3,"method":"weir_log","params":["Net",{options}]}}"#);
+    let told: Value = serde_json::from_str(&chain.call(1, client, &log("{}"))[0]).expect("JSON");
+    let changes = told["result"].as_array().expect("changes");
+    assert!(changes.len() == 1 && changes[0]["changes"]["Port"].is_object(), "{told}");
+    let unknown = log(r#"{"since":"00000000-0000-0000-0000-0000000000ff"}"#);
+    let told: Value = serde_json::from_str(&chain.call(1, client, &unknown)[0]).expect("JSON");
+    assert_eq!(told["error"]["error"], "unknown transaction", "{told}");
 }

@@ -52,23 +52,6 @@ fn rows_go_down_a_chain_of_ten_and_writes_go_up() {
     assert_eq!(dbs, Ok("Net\n_Server\n".into()));
 }
 
-/// It has no file: what its memory does not have it does not know.
-#[test]
-fn a_relay_tells_the_changes_that_its_memory_has() {
-    let mut chain = Chain::start(1);
-    let client = chain.servers[1].connect();
-    chain.call(1, client, &monitor_since(1, ZERO));
-    chain.call(1, client, &transact(2, &insert("a")));
-    let log =
-        |options: &str| format!(r#"{{"id":3,"method":"weir_log","params":["Net",{options}]}}"#);
-    let told = value(&chain.call(1, client, &log("{}"))[0]);
-    let changes = told["result"].as_array().expect("changes");
-    assert!(changes.len() == 1 && changes[0]["changes"]["Port"].is_object(), "{told}");
-    let unknown = log(r#"{"since":"00000000-0000-0000-0000-0000000000ff"}"#);
-    let told = value(&chain.call(1, client, &unknown)[0]);
-    assert_eq!(told["error"]["error"], "unknown transaction", "{told}");
-}
-
 #[test]
 fn who_writes_sees_his_change_before_his_reply() {
     let mut chain = Chain::start(2);

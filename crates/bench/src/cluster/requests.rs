@@ -131,7 +131,7 @@ fn select(client: &mut Client, _: usize) -> Result<Duration, Error> {
     Ok(timed(|| client.transact(&params))?.1)
 }
 
-/// Its time is up at once.
+/// A wait whose time is up at once.
 fn wait(client: &mut Client, _: usize) -> Result<Duration, Error> {
     let params = json!([DB, {"op": "wait", "timeout": 0, "table": "Address_Set",
         "where": [["name", "==", "nobody"]], "columns": ["name"], "until": "==",

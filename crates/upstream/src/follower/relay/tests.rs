@@ -198,7 +198,7 @@ fn servers_that_say_no_way_are_followed() {
     assert_eq!(ids(&relay.follower), (vec![OWN], true));
 }
 
-/// It says nothing more than that the monitor is over: what its `_Server` says of the schema is older.
+/// A packaged relay says nothing more than that the monitor is over: its `_Server` has the schema from before.
 #[test]
 fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
     let mut relay = relay_of("tcp:a:1");
