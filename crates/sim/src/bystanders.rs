@@ -17,6 +17,10 @@ const FIRST: usize = 200;
 /// hundred others that are long for a step may be before it, each of which is a batch of its own.
 const TURN_US: u64 = 10_000_000;
 
+/// How much longer another one may wait, in microseconds: when its time is up it runs once more, perhaps behind another
+/// batch that a leader has patience with.
+const SECOND_TURN_US: u64 = 2_500_000;
+
 /// How long one thinks at most, in microseconds.
 const PAUSE_US: usize = 100_000;
 
@@ -58,8 +62,11 @@ impl World {
             (Some((n, ..)), Some((what, since_us, wait_us))) => {
                 // Who stands still answers nobody.
                 let since_us = since_us.max(self.nodes[n].paused_until_us) + wait_us;
-                let has_long_turn = what == "wait" && self.nodes[n].has_short_steps;
-                let turn_us = if has_long_turn { TURN_US } else { 0 };
+                let turn_us = match what {
+                    "wait" if self.nodes[n].has_short_steps => TURN_US,
+                    "wait" => SECOND_TURN_US,
+                    _ => 0,
+                };
                 let who = format!("bystander {number} at server {n}, who asks for {what},");
                 let slow_us = self.slow_us_at(n).saturating_sub(self.bystanders[number].slow_us);
                 if self.has_database(n) {
