@@ -74,6 +74,8 @@ struct Target {
     links: [Option<LinkId>; Lane::ALL.len()],
     backoff_us: u64,
     again_us: u64,
+    /// Who is connected to by another name meanwhile.
+    put_off: Option<Uuid>,
 }
 
 /// All connections.
@@ -143,6 +145,7 @@ impl Peers {
                 links: [None; Lane::ALL.len()],
                 backoff_us: BACKOFF_US,
                 again_us: 0,
+                put_off: None,
             });
             if target.peer != *peer && peer.is_some() {
                 target.peer = *peer;
@@ -235,9 +238,32 @@ impl Peers {
         }
     }
 
+    /// A peer is not connected to at this address before then, as long as it is by another name.
+    pub(crate) fn put_off(&mut self, address: &str, peer: Uuid, again_us: u64) {
+        if let Some(target) = self.targets.get_mut(address) {
+            (target.put_off, target.again_us) = (Some(peer), again_us);
+        }
+    }
+
+    /// A connection is no more: perhaps the only one by which a peer was connected to that has another name.
+    fn end_put_off(&mut self, link: &Link) {
+        let (Some(peer), Made::ByUs(_), true) = (link.peer, link.made, link.is_ours) else {
+            return;
+        };
+        let is_like =
+            |other: &Link| other.is_ours && (other.made, other.peer) == (link.made, link.peer);
+        if !self.links.values().any(is_like) {
+            let targets = self.targets.values_mut();
+            for target in targets.filter(|target| target.put_off == Some(peer)) {
+                (target.put_off, target.again_us) = (None, 0);
+            }
+        }
+    }
+
     /// A connection has ended. Answers with what it was.
     pub(crate) fn lost(&mut self, now_us: u64, id: LinkId) -> Option<Link> {
         let link = self.links.remove(&id)?;
+        self.end_put_off(&link);
         if let Made::ByUs(_) = link.made
             && let Some(target) = self.targets.get_mut(&link.name)
         {
@@ -261,6 +287,7 @@ impl Peers {
 
     fn close(&mut self, id: LinkId) -> Option<Link> {
         let link = self.links.remove(&id)?;
+        self.end_put_off(&link);
         self.effects.push(Effect::Disconnect { link: id });
         Some(link)
     }

@@ -213,6 +213,30 @@ fn who_is_stopped_behind_its_snapshot_joins_where_it_was_told_to() {
     }
 }
 
+/// Operators name hosts, and members themselves numbers.
+#[test]
+fn who_knows_a_member_by_two_names_stays_connected_to_it() {
+    for seed in seeds(20) {
+        let faults = Faults { delay: 5, sync: 5, ..Faults::default() };
+        with_trace(seed, World::new(seed, 2, 0, faults), |world| {
+            world.run_for(5000);
+            // Nobody takes it in meanwhile.
+            world.stop(1);
+            let joiner = world.add_joiner_at(0, "tcp:first.example:6643");
+            world.start(joiner);
+            world.run_for(5000);
+            let before = world.connections();
+            world.run_for(20_000);
+            let connections = world.connections() - before;
+            assert!(connections < 10, "{connections} in 20 s");
+            world.start(1);
+            world.run_for(6000);
+            assert_eq!(world.members(), 3, "it has joined");
+            world.settle();
+        });
+    }
+}
+
 /// Members of five that are silent for longer than an operator has said are removed, one after the other,
 /// down to three; who was removed is told when it comes back.
 #[test]

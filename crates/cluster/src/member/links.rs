@@ -15,6 +15,10 @@ const GREETING_US: u64 = 10_000_000;
 /// Somebody who is no member and does not join says something within so long, in microseconds.
 const STRANGER_US: u64 = 60_000_000;
 
+/// Where somebody listens who is connected to by another name as well it is tried again after this long, in
+/// microseconds: somebody else may be there by then.
+const TWICE_US: u64 = 30_000_000;
+
 /// So often it is looked for connections of those who do not, in microseconds.
 const IDLE_LINKS_EVERY_US: u64 = 1_000_000;
 
@@ -164,6 +168,19 @@ impl Member {
         self.drop_links(is_older);
     }
 
+    /// Who joins may know a member by two names. That ends the connection that came first, and if each were made anew at
+    /// once, the two would end each other for ever.
+    fn reached_twice(&mut self, new: LinkId, peer: Uuid, lane: Lane) {
+        let is_other = |id: LinkId, link: &Link| {
+            id != new && link.is_ours && link.peer == Some(peer) && link.made == Made::ByUs(lane)
+        };
+        let others = self.peers.links().filter(|(id, link)| is_other(*id, link));
+        let names: Vec<String> = others.map(|(_, link)| link.name.clone()).collect();
+        self.drop_links(is_other);
+        let again_us = self.now_us + TWICE_US;
+        names.iter().for_each(|name| self.peers.put_off(name, peer, again_us));
+    }
+
     /// Ends all connections to members: what was said on them was not heard.
     pub(super) fn connect_anew(&mut self) {
         self.drop_links(|_, link| link.is_ours);
@@ -243,7 +260,10 @@ impl Member {
             self.cluster = hello.cluster;
         }
         match made {
-            Made::ByUs(_) => self.peers.works(&name),
+            Made::ByUs(_) => {
+                self.peers.works(&name);
+                self.reached_twice(id, hello.from, lane);
+            }
             Made::ByPeer(_) => {
                 self.peers.link(id).expect("it has just spoken").made = Made::ByPeer(Some(lane));
                 self.replaced(id, hello.from, lane);

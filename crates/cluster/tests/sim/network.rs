@@ -21,6 +21,8 @@ pub struct Network {
     /// When the last bytes come on each connection, so that they stay in order.
     last_at: BTreeMap<End, u64>,
     accepted: u64,
+    /// Other names by which servers are found, besides their addresses.
+    names: BTreeMap<String, usize>,
     /// Pairs of which the second one hears nothing of the first one.
     pub cut: BTreeSet<(usize, usize)>,
     /// Pairs of which the second one hears nothing of the first one that is longer than so many bytes.
@@ -48,6 +50,19 @@ fn reset() -> Option<String> {
 }
 
 impl World {
+    /// A server that wants to join, and has been told of another one by a name that this does not have for itself.
+    pub fn add_joiner_at(&mut self, other: usize, name: &str) -> usize {
+        let joiner = self.add_joiner();
+        self.network.names.insert(name.to_owned(), other);
+        self.servers[joiner].disk.front.remotes = vec![name.to_owned()];
+        joiner
+    }
+
+    /// How many connections there have been so far.
+    pub fn connections(&self) -> u64 {
+        self.network.accepted
+    }
+
     pub(super) fn connect(&mut self, n: usize, link: LinkId, address: &str) {
         self.network.attempts.insert(End { server: n, link });
         self.attempt(n, self.now_us, link, address);
@@ -61,6 +76,7 @@ impl World {
         }
         let at = self.now_us + 500 + 1000 * self.rng.below(self.faults.delay.max(1));
         let target = self.servers.iter().position(|server| server.address == address);
+        let target = target.or_else(|| self.network.names.get(address).copied());
         let cut = &self.network.cut;
         let is_cut = |target: &usize| cut.contains(&(n, *target)) || cut.contains(&(*target, n));
         let is_up = |target: &usize| self.servers[*target].member.is_some();

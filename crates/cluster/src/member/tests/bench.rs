@@ -394,6 +394,13 @@ impl Bench {
         self.held.take().and_then(|(_, link)| link).expect("it goes on to try")
     }
 
+    /// Whether the member tries to connect there within so long.
+    pub(super) fn connects_to(&mut self, address: String, ms: u64) -> bool {
+        self.held = Some((address, None));
+        self.pass(ms);
+        self.held.take().is_some_and(|(_, link)| link.is_some())
+    }
+
     /// The member connects to this server for the next lane that it has not, and is greeted.
     pub(super) fn greeted_at(&mut self, n: u128, lane: Lane) -> LinkId {
         let link = self.connection_to(address(n));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::bench::{
-    Bench, HEARTBEAT, PRE_VOTE_REPLY, VOTE_REPLY, address, heartbeat_answer, server, steps_sent,
-    three,
+    Bench, CLUSTER, HEARTBEAT, PRE_VOTE_REPLY, VOTE_REPLY, address, heartbeat_answer, server,
+    steps_sent, three,
 };
 use crate::consensus::{APPEND, TIMEOUT_NOW};
-use crate::wire::{Frame, Lane, Step};
+use crate::wire::{Frame, Hello, Lane, Step};
 use crate::{Content, Entry, Event, LinkId, Opened, Position, Role};
 
 /// Requests that left on it have no other end to be answered on.
@@ -77,6 +77,29 @@ fn who_still_joins_says_that_nobody_answers() {
     bench.handle(Event::Connected { link });
     bench.handle(Event::Lost { link, error: None });
     assert_eq!(said(&bench, "may be no member of this server's cluster"), 1, "{:?}", bench.logs);
+}
+
+/// One of two names may be of no use any more, or not be wanted, as that by which a server was told to join.
+#[test]
+fn who_was_connected_to_by_another_name_is_connected_to_when_that_ends() {
+    let name = || "tcp:second.example:6643".to_owned();
+    let greeted = |bench: &mut Bench, address: String| {
+        let link = bench.connection_to(address);
+        bench.handle(Event::Connected { link });
+        let (cluster, to, from) = (Some(CLUSTER), Some(server(1)), server(2));
+        let (lane, address, promised) = (Some(Lane::Control), None, None);
+        bench.hello(link, &Hello { cluster, to, from, address, lane, promised });
+        link
+    };
+    let mut bench = Bench::joiner();
+    let first = greeted(&mut bench, address(2));
+    let (success, comment, remotes) = (false, "in progress".to_owned(), vec![name()]);
+    bench.frame(first, &Frame::JoinReply { success, comment, remotes });
+    let second = greeted(&mut bench, name());
+    assert_eq!(bench.closed, [first]);
+    assert!(!bench.connects_to(address(2), 20_000));
+    lose(&mut bench, second, SILENT);
+    assert!(bench.connects_to(address(2), 1000));
 }
 
 /// The system says this of a connection whose other end acknowledges nothing.
