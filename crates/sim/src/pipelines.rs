@@ -43,6 +43,8 @@ enum Asked {
     /// For so many times by now.
     Lock(u64),
     Unlock,
+    /// The number that is written under the lock, in this turn of it.
+    Known(u64),
     /// One more under the lock, in this turn of it.
     Guarded(u64),
 }
@@ -254,6 +256,12 @@ impl World {
                 (pipeline.lock, pipeline.turn, pipeline.known) = (None, pipeline.turn + 1, None);
                 self.pipeline_asks(number, Asked::Unlock, "unlock", &json!([LOCK]));
             }
+            (13..15, Some(true)) if self.reads_under_locks => {
+                let asserted = json!({"op": "assert", "lock": LOCK});
+                let asked = Asked::Known(pipeline.turn);
+                let params = transaction([asserted, look(&guarded)]);
+                self.pipeline_asks(number, asked, "transact", &params);
+            }
             (_, Some(true)) => {
                 let asserted = json!({"op": "assert", "lock": LOCK});
                 let one_more = json!({"op": "mutate", "table": "T", "where": is_row(&guarded),
@@ -361,16 +369,17 @@ impl World {
                     false => lock,
                 });
             }
-            Asked::Guarded(turn) => {
+            Asked::Known(turn) | Asked::Guarded(turn) => {
                 let found = result[1]["rows"][0]["n"].as_u64().filter(|_| wrong.is_none());
                 let pipeline = &mut self.pipelines[number];
                 if turn != pipeline.turn {
                     return;
                 }
                 let known = pipeline.known;
-                pipeline.known = found.map(|found| found + 1);
+                let writes = u64::from(matches!(asked, Asked::Guarded(_)));
+                pipeline.known = found.map(|found| found + writes);
                 if let Some((known, found)) = known.zip(found) {
-                    must("locks", self.checks.guarded.wrote(&who, known, found));
+                    must("locks", self.checks.guarded.found(&who, known, found));
                 }
             }
         }

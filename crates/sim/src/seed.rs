@@ -54,6 +54,10 @@ impl Run {
 /// often, so that none hides what another would show.
 const MIXED_FROM: u64 = 1_000_000;
 
+/// From this seed on, and in each sixteenth before, who has a lock reads what is written under it in requests of their
+/// own, too.
+const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
+
 /// What may happen in the run of a seed.
 pub fn faults(seed: u64) -> Faults {
     let mut f = all_faults(seed);
@@ -133,6 +137,7 @@ pub fn run(seed: u64, plan: Plan) -> Run {
     world.add_bystanders();
     if seed % 4 > 1 {
         world.add_pipelines();
+        world.reads_under_locks = seed % 16 == 3 || seed >= READ_UNDER_LOCKS_FROM;
     }
     let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));

@@ -170,6 +170,8 @@ pub struct World {
     pub(crate) careful_until_us: u64,
     /// Nobody writes any more.
     pub(crate) is_over: bool,
+    /// Who has a lock reads what is written under it in requests of their own, too.
+    pub(crate) reads_under_locks: bool,
     pub(crate) sessions: u64,
     commands: u64,
     trace: VecDeque<String>,
@@ -234,6 +236,7 @@ impl World {
             calm_us: None,
             careful_until_us: 0,
             is_over: false,
+            reads_under_locks: false,
             sessions: 0,
             commands: 0,
             trace: VecDeque::new(),

@@ -6,14 +6,14 @@ use super::Verdict;
 /// A number that is written under a lock only.
 #[derive(Default)]
 pub(crate) struct Guarded {
-    writes: u64,
+    looks: u64,
 }
 
 impl Guarded {
-    /// A client that had read `known` under the lock has written the next number under it, where it found
-    /// `found`.
-    pub(crate) fn wrote(&mut self, who: &str, known: u64, found: u64) -> Verdict {
-        self.writes += 1;
+    /// A client that had read `known` under the lock has looked again, or written the next number under it, where it
+    /// found `found`.
+    pub(crate) fn found(&mut self, who: &str, known: u64, found: u64) -> Verdict {
+        self.looks += 1;
         match known == found {
             true => Ok(()),
             false => {
@@ -23,8 +23,8 @@ impl Guarded {
     }
 
     /// How often that was done.
-    pub(crate) fn writes(&self) -> u64 {
-        self.writes
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks
     }
 }
 
@@ -35,8 +35,8 @@ mod tests {
     #[test]
     fn nobody_else_writes_under_a_lock() {
         let mut guarded = Guarded::default();
-        assert_eq!(guarded.wrote("a", 4, 4), Ok(()));
-        assert_eq!(guarded.writes(), 1);
-        assert!(guarded.wrote("a", 5, 6).is_err());
+        assert_eq!(guarded.found("a", 4, 4), Ok(()));
+        assert_eq!(guarded.looks(), 1);
+        assert!(guarded.found("a", 5, 6).is_err());
     }
 }

@@ -206,7 +206,7 @@ impl Checks {
         }
         self.counts.deleted += self.deleted.count();
         self.counts.looks += self.order.looks();
-        self.counts.guarded += self.guarded.writes();
+        self.counts.guarded += self.guarded.looks();
         self.counts.terms += self.leaders.len() as u64;
         self.counts.entries += self.entries.len() as u64;
     }

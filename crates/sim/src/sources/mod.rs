@@ -359,7 +359,7 @@ impl World {
             );
         }
         let sources = self.sources_mut();
-        sources.counts.guarded = sources.guarded.writes();
+        sources.counts.guarded = sources.guarded.looks();
         sources.counts.states = sources.states.len() as u64;
     }
 }

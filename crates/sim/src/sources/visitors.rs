@@ -458,7 +458,7 @@ impl World {
                 let found = result[1]["rows"][0]["n"].as_u64().expect("a number");
                 self.note(n, &format!("visitor {number} had {known}, finds {found}"));
                 let who = format!("visitor {number} at server {n}");
-                must("locks", self.sources_mut().guarded.wrote(&who, known, found));
+                must("locks", self.sources_mut().guarded.found(&who, known, found));
             }
             Asked::Index => {
                 if let Some(index) = first["index"].as_i64() {
