@@ -4,9 +4,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// The signals after which the reference cleans up.
 const FATAL: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGALRM];
@@ -19,7 +19,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch; a signal that the parent ignores (as nohup(1) does) stays ignored.
+    /// Begins to catch; a signal that the parent ignores (as nohup(1) does) stays ignored. A file that may not become
+    /// longer (RLIMIT_FSIZE, setrlimit(2)) does not end the process: write(2) says so, as of a full disk.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -33,6 +34,7 @@ impl Signals {
             signal_hook::flag::register_usize(signal, Arc::clone(&caught), number)?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Ok(Self { wake, caught })
     }
 

@@ -431,6 +431,19 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
+        name: "reads-under-locks-pass-writes",
+        places: &[Place {
+            file: "crates/server/src/server/clustering/requests.rs",
+            good: "        !locks.is_empty()
+            && self.clusters",
+            bad: "        !PLANTED && !locks.is_empty()
+            && self.clusters",
+        }],
+        test: SERVERS,
+        found_by: "locks",
+        alone: false,
+    },
+    Fault {
         name: "read-passes-writes",
         places: &[
             Place {
