@@ -237,6 +237,36 @@ fn who_knows_a_member_by_two_names_stays_connected_to_it() {
     }
 }
 
+/// A leader under load proposes what has come as soon as what it proposed before is committed, for which it does not need
+/// who is slower than most.
+#[test]
+fn a_server_joins_under_load_though_it_is_slower_than_others() {
+    for seed in seeds(5) {
+        let faults = Faults { delay: 3, sync: 3, ..Faults::default() };
+        with_trace(seed, World::new(seed, 3, 0, faults), |world| {
+            world.run_for(5000);
+            let joiner = world.add_joiner();
+            world.start(joiner);
+            let mut batches = 0;
+            for _ in 0..20_000 {
+                let leader = world.leader().expect("somebody leads");
+                let member = world.member(leader).expect("it runs");
+                if member.committed() == member.last_position().index {
+                    assert!(world.propose(leader, 40));
+                    batches += 1;
+                }
+                world.hang(joiner, 30);
+                world.run_for(1);
+                if world.members() == 4 {
+                    break;
+                }
+            }
+            assert_eq!(world.members(), 4, "it has joined, beside {batches} batches");
+            world.settle();
+        });
+    }
+}
+
 /// Members of five that are silent for longer than an operator has said are removed, one after the other,
 /// down to three; who was removed is told when it comes back.
 #[test]

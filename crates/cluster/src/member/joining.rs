@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
+use super::clock::tick_us;
 use super::{ASK_AGAIN_US, Failure, Member, Membership};
-use crate::consensus::Change;
+use crate::consensus::{Change, HEARTBEAT_TICKS};
 use crate::effect::Level;
 use crate::entry::Content;
 use crate::file;
@@ -36,7 +37,8 @@ pub(crate) struct Join {
     since_us: u64,
 }
 
-/// A learner has caught up when it lacks no more entries than this.
+/// A learner has caught up when it lacks no more entries than this, or none that the log had a heartbeat ago: under load
+/// without a pause, who is slower than most lacks what has just been proposed each time that it is looked.
 const CAUGHT_UP_ENTRIES: u64 = 16;
 
 /// So many servers are taken in at once, at most: others ask again.
@@ -57,6 +59,8 @@ const REMOTES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     pub(crate) by_id: BTreeMap<Uuid, Join>,
+    /// Where the log ended, and when that was noted, monotonic: some time ago, and lately.
+    ends: [Option<(u64, u64)>; 2],
     /// Members that others say they were, and since when it is looked whether they live, in time that ticks have
     /// counted.
     doubted: BTreeMap<Uuid, u64>,
@@ -75,6 +79,15 @@ impl Joins {
     /// Whom to be connected to for it.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (String, Option<Uuid>)> + '_ {
         self.by_id.iter().map(|(id, join)| (join.address.clone(), Some(*id)))
+    }
+
+    /// The log ends with this entry now. Answers with which one it did a while ago, at least so long, if that is known.
+    fn note_end(&mut self, last: u64, now_us: u64, apart_us: u64) -> Option<u64> {
+        let [before, lately] = &mut self.ends;
+        if lately.is_none_or(|(at_us, _)| now_us >= at_us + apart_us) {
+            *before = lately.replace((now_us, last));
+        }
+        before.map(|(_, last)| last)
     }
 
     /// The server that joins at this address, of which there is one at most, and how far it is.
@@ -341,17 +354,23 @@ impl Member {
         }
         let has_gone_on = self.go_on_removing() || self.go_on_moving();
         self.end_silent_joins();
-        if self.joins.by_id.is_empty() || !self.node.may_propose() {
+        if self.joins.by_id.is_empty() {
+            self.joins.ends = [None; 2];
+            return has_gone_on;
+        }
+        if !self.node.may_propose() {
             return has_gone_on;
         }
         let progress = self.node.progress();
         let last = self.node.last();
+        let beat_us = HEARTBEAT_TICKS * tick_us(self.election_timer);
+        let before = self.joins.note_end(last, self.now_us, beat_us);
         let is_there = |(id, join): (&Uuid, &Join)| {
             let progress = progress.get(id).copied().unwrap_or_default();
-            let has_all = progress.match_index > 0
-                && progress.match_index + CAUGHT_UP_ENTRIES >= last
-                && !progress.is_in_snapshot;
-            (join.phase != Phase::Committing && has_all).then_some(*id)
+            let has = progress.match_index;
+            let has_all = has + CAUGHT_UP_ENTRIES >= last || before.is_some_and(|last| has >= last);
+            let is_there = has > 0 && has_all && !progress.is_in_snapshot;
+            (join.phase != Phase::Committing && is_there).then_some(*id)
         };
         let ready: Vec<Uuid> = self.joins.by_id.iter().filter_map(is_there).collect();
         let mut has_proposed = false;
