@@ -779,18 +779,20 @@ fn relays_that_begin_with_the_same_long_message_are_both_told_what_changes() {
     }
 }
 
-/// A relay of a relay goes by the index: where that ran ahead of rows which have yet to come, it would take older
-/// rows for newer ones.
-#[test]
-fn who_is_told_each_change_is_told_no_index_before_the_rows() {
+/// The request to be told each change.
+fn each() -> String {
+    format!(
+        r#"{{"id":2,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name","tags"]}}}},"{ZERO}",{{"each":true}}]}}"#
+    )
+}
+
+/// A relay, and who watches there and has not been told what ten changes of 100 kB have led to.
+fn behind() -> (Chain, SessionId) {
     let mut chain = Chain::start(1);
     let watcher = chain.servers[1].connect();
     let server = r#"{"id":1,"method":"monitor_cond","params":["_Server","s",{"Database":{"columns":["index"]}}]}"#;
     chain.call(1, watcher, server);
-    let each = format!(
-        r#"{{"id":2,"method":"weir_monitor","params":["Net","w",{{"Port":{{"columns":["name","tags"]}}}},"{ZERO}",{{"each":true}}]}}"#
-    );
-    chain.call(1, watcher, &each);
+    chain.call(1, watcher, &each());
     chain.servers[1].event(Event::Blocked { session: watcher });
     let (writer, long) = (chain.servers[0].connect(), "x".repeat(100_000));
     for n in 0..10 {
@@ -800,6 +802,14 @@ fn who_is_told_each_change_is_told_no_index_before_the_rows() {
         chain.pass_ms(500);
     }
     chain.servers[1].received(watcher);
+    (chain, watcher)
+}
+
+/// A relay of a relay goes by the index: where that ran ahead of rows which have yet to come, it would take older
+/// rows for newer ones.
+#[test]
+fn who_is_told_each_change_is_told_no_index_before_the_rows() {
+    let (mut chain, watcher) = behind();
     chain.servers[1].event(Event::Drained { session: watcher });
     chain.pass_ms(500);
     let told = told(&mut chain.servers[1], watcher);
@@ -819,4 +829,49 @@ fn who_is_told_each_change_is_told_no_index_before_the_rows() {
 fn index_in(message: &Value) -> i64 {
     let databases = message["params"][1]["Database"].as_object().expect("databases");
     databases.values().find_map(|row| row["modify"]["index"].as_i64()).expect("an index")
+}
+
+/// Nothing changes behind the first rows that would have what has been held back told.
+#[test]
+fn what_the_server_says_while_a_helper_composes_first_rows_is_told_behind_them() {
+    let mut chain = Chain::start(1);
+    let writer = chain.servers[0].connect();
+    let rows: Vec<String> = (0..50).map(|n| insert(&format!("p{n}"))).collect();
+    chain.call(0, writer, &transact(1, &rows.join(",")));
+    chain.pass_ms(500);
+    let watcher = chain.servers[1].connect();
+    let server = r#"{"id":1,"method":"monitor_cond","params":["_Server","s",{"Database":{"columns":["connected"]}}]}"#;
+    chain.call(1, watcher, server);
+    chain.servers[1].slow_work = true;
+    chain.servers[1].server.set_step_cost_max(10);
+    chain.servers[1].send(watcher, &each());
+    chain.servers[1].settle();
+    assert_eq!(chain.servers[1].work.len(), 1, "a helper composes its rows");
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.pass_ms(35_000);
+    assert_eq!(chain.servers[1].received(watcher), [""; 0]);
+    while !chain.servers[1].work.is_empty() {
+        chain.servers[1].do_work(0);
+        chain.pass_ms(2000);
+    }
+    let told = told(&mut chain.servers[1], watcher);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1]["params"][1]["Database"].to_string().contains("false"), "{told:?}");
+}
+
+#[test]
+fn who_lets_go_of_what_is_to_come_is_told_what_the_server_says_behind_it() {
+    let (mut chain, watcher) = behind();
+    chain.servers[1].event(Event::Drained { session: watcher });
+    let now = chain.servers[1].now;
+    chain.servers[1].server.flush_updates(now);
+    chain.servers[1].pump();
+    chain.servers[1].send(watcher, r#"{"id":3,"method":"monitor_cancel","params":["w"]}"#);
+    chain.pass_ms(2000);
+    let told = told(&mut chain.servers[1], watcher);
+    let rows = told.iter().filter(|message| message["method"] == "weir_update").count();
+    assert!(rows < 10, "it was behind");
+    let last = told.iter().filter(|message| message["method"] == "update2").next_back();
+    assert_eq!(last.map(index_in), Some(number(&mut chain.servers[1])), "{told:?}");
 }
