@@ -74,6 +74,8 @@ pub(crate) struct Client {
     pub(crate) is_blocked: bool,
     /// The request whose reply in pieces was behind another.
     in_pieces: Option<String>,
+    /// The id of a state that it has been told, of some database.
+    pub(crate) state: String,
 }
 
 /// Replies from this size on came in pieces, in bytes.
@@ -89,6 +91,7 @@ impl Client {
             is_aware: false,
             is_blocked: false,
             in_pieces: None,
+            state: "00000000-0000-0000-0000-000000000000".to_owned(),
         }
     }
 
@@ -124,6 +127,9 @@ impl Client {
             return self.answered(&message, text.len(), census);
         };
         let params = &message["params"];
+        if matches!(method, "update3" | "weir_update") {
+            self.knows(&params[1]);
+        }
         match method {
             "echo" => {
                 census.note("probe");
@@ -132,6 +138,11 @@ impl Client {
             }
             "update" | "update2" => self.updated(&params[0], &params[1]),
             "update3" => self.updated(&params[0], &params[2]),
+            "weir_update" => {
+                census.note("change told by itself");
+                self.updated(&params[0], &params[3])
+            }
+            "weir_path" => Ok(()),
             "monitor_canceled" => {
                 census.note("monitor ended by its database");
                 let name = params[0].to_string();
@@ -145,6 +156,12 @@ impl Client {
             }
             "locked" => Ok(()),
             other => Err(format!("unknown method {other}")),
+        }
+    }
+
+    fn knows(&mut self, state: &Value) {
+        if let Some(state) = state.as_str().filter(|state| state.len() == 36) {
+            state.clone_into(&mut self.state);
         }
     }
 
@@ -219,6 +236,8 @@ impl Client {
         }
         let asked = self.asked.remove(at).expect("it was found");
         self.count(&asked, message, is_duplicate, census);
+        let result = &message["result"];
+        [&result["id"], &result[1]].into_iter().for_each(|state| self.knows(state));
         if error.is_null() { self.succeeded(asked, &message["result"]) } else { Ok(()) }
     }
 
@@ -254,7 +273,11 @@ impl Client {
             Kind::Monitor { name, mut view } => {
                 self.rename(&name);
                 let rows = if result.is_array() { &result[2] } else { result };
-                replica::update(&mut view.rows, rows)?;
+                // What leads on from a state is compared with nothing.
+                view.is_whole &= result[0] != true;
+                if view.is_whole {
+                    replica::update(&mut view.rows, rows)?;
+                }
                 if self.views.insert(name, *view).is_some() {
                     return Err("a monitor was made twice".to_owned());
                 }

@@ -62,15 +62,19 @@ impl Speaker<'_> {
             0..58 => {
                 let last = client.asked.iter().rfind(|asked| matches!(asked.kind, Kind::Transact));
                 let last = last.filter(|_| self.chance.one_in(25));
-                self.transact(last.map_or(id, |last| last.id.clone()))
+                self.transact(last.map_or(id, |last| last.id.clone()), &client.state)
             }
-            58..68 => self.monitor(id),
+            58..66 => self.monitor(id, &client.state),
+            66..68 => self.each(id),
             68..73 => self.change(client, id),
             73..76 => self.cancel_monitor(client, id),
             76..82 => self.cancel(client),
             82..85 => self.convert(id),
-            85 if self.chance.one_in(2) => self.echo(id),
-            85 => self.log(id),
+            85 => match self.chance.below(4) {
+                0 => self.echo(id),
+                1 => self.log(id),
+                _ => self.extension(id, &client.state),
+            },
             86 => self.delivery(id),
             87..90 => {
                 let name = *self.chance.pick(&NAMES);
@@ -149,6 +153,53 @@ impl Speaker<'_> {
         Message { kind: Kind::Delivery, waits: true, ..message }
     }
 
+    /// A monitor that is told each change by itself.
+    fn each(&mut self, id: String) -> Message {
+        let (name, db) = (format!("\"e{}\"", self.chance.below(3)), *self.chance.pick(&NAMES));
+        let all = ["name", "n", "tags", "peer", "items"];
+        let columns: Vec<&str> = all.into_iter().filter(|_| !self.chance.one_in(3)).collect();
+        let index = *self.chance.pick(&["", r#","index":true"#, r#","low_water":true"#]);
+        let params = format!(
+            r#"["{db}",{name},{{"Port":{{"columns":{columns:?}}}}},"00000000-0000-0000-0000-000000000000",{{"each":true{index}}}]"#
+        );
+        let view = View {
+            db: db.to_owned(),
+            has_conditions: false,
+            columns: [("Port".to_owned(), columns.into_iter().map(str::to_owned).collect())].into(),
+            wheres: BTreeMap::new(),
+            is_whole: true,
+            rows: Rows::new(),
+        };
+        let message = Message::request(id, "weir_monitor", &params).of_lane(db);
+        Message { kind: Kind::Monitor { name, view: Box::new(view) }, ..message }
+    }
+
+    /// What the reference does not know.
+    fn extension(&mut self, id: String, state: &str) -> Message {
+        let name = *self.chance.pick(&NAMES);
+        let state = *self.chance.pick(&[state, "12345678-1234-4234-8234-123456789abc"]);
+        let ms = *self.chance.pick(&[0, 40, 2000]);
+        let (method, params, waits) = match self.chance.below(6) {
+            0 => ("weir_features", "[]".to_owned(), true),
+            1 => ("weir_path", format!(r#"["{name}"]"#), true),
+            2 => ("weir_sync", format!(r#"["{name}",{ms}]"#), true),
+            3 => ("weir_wait_id", format!(r#"["{name}","{state}",{ms}]"#), true),
+            4 => {
+                let chosen = format!("{:08x}-0000-4000-8000-000000000000", self.chance.below(50));
+                ("weir_outcome", format!(r#"["{name}","{chosen}","{state}"]"#), false)
+            }
+            _ => {
+                let select =
+                    format!(r#"{{"op":"select","table":"Port","where":{}}}"#, self.filter());
+                ("weir_explain", format!(r#"["{name}",{select}]"#), false)
+            }
+        };
+        let message = Message::request(id, method, &params);
+        // These are about no database, whatever they name.
+        let is_of_none = matches!(method, "weir_features" | "weir_path");
+        Message { waits, ..if is_of_none { message } else { message.of_lane(name) } }
+    }
+
     /// What has changed, and who asked for it.
     fn log(&mut self, id: String) -> Message {
         let name = *self.chance.pick(&NAMES);
@@ -176,7 +227,7 @@ impl Speaker<'_> {
         Message::notification(text.to_owned())
     }
 
-    fn transact(&mut self, id: String) -> Message {
+    fn transact(&mut self, id: String, state: &str) -> Message {
         if self.chance.one_in(40) {
             let params = *self.chance.pick(&["[]", "[7]", r#"["Net",7]"#, r#"["Nowhere"]"#]);
             let message = Message::request(id, "transact", params);
@@ -196,7 +247,19 @@ impl Speaker<'_> {
             params.extend(std::iter::repeat_n(' ', BIG));
         }
         params.push(']');
-        let message = Message::request(id, "transact", &params).of_lane(name);
+        let method = if self.chance.one_in(8) { "weir_transact" } else { "transact" };
+        if method == "weir_transact" {
+            let chosen = self.chance.below(50);
+            let options = match self.chance.below(3) {
+                0 => format!(
+                    r#"{{"id":"{chosen:08x}-0000-4000-8000-000000000000","since":"{state}"}}"#
+                ),
+                1 => r#"{"locks":{"a":1}}"#.to_owned(),
+                _ => "{}".to_owned(),
+            };
+            params = params.replacen(',', &format!(",{options},"), 1);
+        }
+        let message = Message::request(id, method, &params).of_lane(name);
         let (waits, waits_forever) = (waits.at_all, waits.forever);
         Message { kind: Kind::Transact, waits, waits_forever, ..message }
     }
@@ -309,7 +372,7 @@ impl Speaker<'_> {
         }
     }
 
-    fn monitor(&mut self, id: String) -> Message {
+    fn monitor(&mut self, id: String, state: &str) -> Message {
         let name = format!("\"m{}\"", self.chance.below(5));
         if self.chance.one_in(15) {
             let params = *self.chance.pick(&[
@@ -349,9 +412,10 @@ impl Speaker<'_> {
         }
         let requests = requests.join(",");
         // None, or one of another database.
-        let known = match self.chance.one_in(4) {
-            false => "00000000-0000-0000-0000-000000000000",
-            true => "5c0310a7-a17f-475e-8000-000000000000",
+        let known = match self.chance.below(8) {
+            0 => state,
+            1 => "5c0310a7-a17f-475e-8000-000000000000",
+            _ => "00000000-0000-0000-0000-000000000000",
         };
         let (method, params) = match version {
             1 => ("monitor", format!(r#"["{db}",{name},{{{requests}}}]"#)),
