@@ -237,6 +237,14 @@ fn relays_that_name_each_other_know_that_their_source_is_gone() {
     }
 }
 
+/// One of the servers is asked for another schema.
+fn convert(chain: &Chain, at: usize, schema: &Value) {
+    let convert = json!({"id":1,"method":"convert","params":["Net", schema]}).to_string();
+    let reply = chain.client(at).try_call(&convert);
+    // Who does not know of changes is disconnected, and may be before he has the answer.
+    assert!(reply.is_none_or(|reply| value(&reply)["error"].is_null()), "{at}");
+}
+
 /// What an operator does to the first two of these, and what happens to them: the last one has all rows in
 /// the end, and is written through at any time.
 fn survive(programs: &[Program]) {
@@ -268,16 +276,14 @@ fn survive(programs: &[Program]) {
     if programs[..2] == [Packaged; 2] {
         return;
     }
-    // The source gets another schema, whoever is asked for that, and rows that need it.
+    // The source gets another schema, whichever of ours is asked for that, and rows that need it.
     let mut schema = value(peer::SCHEMA);
-    for at in 0..=last {
+    let ours = programs.iter().skip(1).take_while(|program| **program == Weir).count();
+    for at in 0..=ours {
         let column = format!("speed{at}");
         schema["version"] = json!(format!("{}.0.0", at + 2));
         schema["tables"]["Port"]["columns"][&column] = json!({"type":"integer"});
-        let convert = json!({"id":1,"method":"convert","params":["Net", schema]}).to_string();
-        let reply = chain.client(at).try_call(&convert);
-        // Who does not know of changes is disconnected, and may be before he has the answer.
-        assert!(reply.is_none_or(|reply| value(&reply)["error"].is_null()), "{programs:?} {at}");
+        convert(&chain, at, &schema);
         let row = json!({"name": format!("fast{at}"), column: 9});
         let fast = json!({"op":"insert","table":"Port","row":row}).to_string();
         eventually(&format!("{programs:?}: the last one has the schema asked for at {at}"), || {
@@ -285,7 +291,7 @@ fn survive(programs: &[Program]) {
             reply.is_some_and(|reply| reply.contains(r#""uuid""#))
         });
     }
-    chain.agree(45 + last);
+    chain.agree(45 + ours);
     for (at, program) in programs.iter().enumerate() {
         let log = chain.log(at);
         let is_bad = |line: &&str| *program == Weir && line.contains("|ERR|");
@@ -299,6 +305,21 @@ fn ours_and_packaged_ones_survive_in_every_place() {
         for programs in MIXTURES {
             scope.spawn(move || survive(&programs));
         }
+    });
+}
+
+/// A packaged relay that is asked for another schema converts its own rows, and passes nothing on.
+#[test]
+fn ours_goes_on_behind_a_packaged_relay_that_converts_itself() {
+    let Some(chain) = Chain::start_with(&[Weir, Packaged, Weir]) else { return };
+    chain.insert(2, "before", "x");
+    let mut schema = value(peer::SCHEMA);
+    schema["version"] = json!("2.0.0");
+    schema["tables"]["Port"]["columns"]["speed"] = json!({"type":"integer"});
+    convert(&chain, 1, &schema);
+    chain.insert(2, "behind", "x");
+    eventually("all have both", || {
+        (0..3).all(|at| chain.client(at).ports() == ["before", "behind"])
     });
 }
 
