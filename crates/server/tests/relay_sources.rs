@@ -872,6 +872,6 @@ fn who_lets_go_of_what_is_to_come_is_told_what_the_server_says_behind_it() {
     let told = told(&mut chain.servers[1], watcher);
     let rows = told.iter().filter(|message| message["method"] == "weir_update").count();
     assert!(rows < 10, "it was behind");
-    let last = told.iter().filter(|message| message["method"] == "update2").next_back();
+    let last = told.iter().rfind(|message| message["method"] == "update2");
     assert_eq!(last.map(index_in), Some(number(&mut chain.servers[1])), "{told:?}");
 }
