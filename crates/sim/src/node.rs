@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::files::{load, member_copy};
 use crate::forgetting::Copy;
 use crate::network::{Attempt, End};
-use crate::world::{Due, World};
+use crate::world::{AGAIN_US, Due, World};
 
 /// Where every server has its database.
 pub(crate) const PATH: &str = "/db/sim.db";
@@ -87,6 +87,8 @@ pub(crate) struct Node {
     pub(crate) looks: Looks,
     /// What others do in one step its server does in many.
     pub(crate) has_short_steps: bool,
+    /// A database that could not be opened has been by then.
+    pub(crate) opened_by_us: u64,
     pub(crate) replies: BTreeMap<CommandId, Result<String, String>>,
     /// When the process was started.
     pub(crate) started_us: u64,
@@ -147,6 +149,7 @@ impl Node {
             wakeup_us: None,
             looks: Looks::default(),
             has_short_steps: false,
+            opened_by_us: 0,
             replies: BTreeMap::new(),
             started_us: 0,
             copies: Vec::new(),
@@ -433,6 +436,7 @@ impl World {
                 let is_again = std::mem::replace(&mut self.nodes[n].opened_in, life) == life;
                 if is_again && !self.is_calm && self.rng.chance(30) {
                     self.note(n, "cannot open its database once more");
+                    self.nodes[n].opened_by_us = self.now_us + AGAIN_US;
                     result = Err("Input/output error".to_owned());
                 }
                 if let Ok(loaded) = &mut result {

@@ -26,8 +26,8 @@ use crate::sources::Sources;
 /// The election timer, in milliseconds.
 pub(crate) const TIMER_MS: u64 = 1000;
 
-/// From a failed attempt to rewrite a file to the end of the next one, in microseconds.
-const REWRITE_US: u64 = 6_000_000;
+/// From a failed attempt to rewrite a file, or to open it, to the end of the next one, in microseconds.
+pub(crate) const AGAIN_US: u64 = 6_000_000;
 
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 20_000;
@@ -477,12 +477,13 @@ impl World {
     /// Ends all faults: every server runs, and everybody hears everybody.
     pub fn calm(&mut self) {
         self.is_calm = true;
-        // Who stands still, or whose disk does, goes on by then.
-        let goes_on_us = |node: &Node| node.paused_until_us.max(node.last_step_us);
+        // Who stands still, or whose disk does, goes on by then, and so does who could not open its file.
+        let goes_on_us =
+            |node: &Node| node.paused_until_us.max(node.last_step_us).max(node.opened_by_us);
         let going_us = self.nodes.iter().map(goes_on_us).max().unwrap_or(0);
         // A file that takes nothing is rewritten by then, though that may have failed a moment ago.
         let is_suspect = self.nodes.iter().any(|node| node.disk.is_suspect);
-        let rewritten_us = if is_suspect { self.now_us + REWRITE_US } else { 0 };
+        let rewritten_us = if is_suspect { self.now_us + AGAIN_US } else { 0 };
         let calm_us = self.now_us.max(going_us).max(rewritten_us);
         self.calm_us = Some(calm_us);
         self.checks.liveness.calm(calm_us, TIMER_MS * 1000);
