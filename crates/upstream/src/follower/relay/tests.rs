@@ -27,20 +27,25 @@ fn relay_of(remotes: &str) -> Talk {
 }
 
 impl Talk {
-    /// The connection that has been begun is open, to a relay of ours that is fit by its `_Server`; it has
-    /// been asked for its way, as all of ours are.
-    fn meet_relay(&mut self) {
+    /// The connection that has been begun is open, to a server with these features that is fit by its `_Server`.
+    fn meet_server(&mut self, features: &str, model: &str) {
         self.give(Input::Up);
         self.answer("set_db_change_aware", "{}");
-        self.answer("weir_features", r#"["weir_features","weir_path"]"#);
+        self.answer("weir_features", features);
         self.answer("get_schema", "{}");
         let row = object([
             ("name", "D".into()),
-            ("model", "relay".into()),
+            ("model", model.into()),
             ("connected", true.into()),
             ("schema", SCHEMA.into()),
         ]);
         self.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+    }
+
+    /// The connection that has been begun is open, to a relay of ours that is fit by its `_Server`; it has
+    /// been asked for its way, as all of ours are.
+    fn meet_relay(&mut self) {
+        self.meet_server(r#"["weir_features","weir_path"]"#, "relay");
         assert_eq!(self.asked.len(), 1, "nothing else is asked before that: {:?}", self.asked);
         assert_eq!((&*self.asked[0].1, &*self.asked[0].2), ("weir_path", r#"["D"]"#));
     }
@@ -183,17 +188,7 @@ fn a_way_that_is_too_long_or_makes_no_sense_is_not_followed() {
 #[test]
 fn servers_that_say_no_way_are_followed() {
     let mut relay = relay_of("tcp:a:1");
-    relay.give(Input::Up);
-    relay.answer("set_db_change_aware", "{}");
-    relay.answer("weir_features", r#"["weir_features"]"#);
-    relay.answer("get_schema", "{}");
-    let row = object([
-        ("name", "D".into()),
-        ("model", "clustered".into()),
-        ("connected", true.into()),
-        ("schema", SCHEMA.into()),
-    ]);
-    relay.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+    relay.meet_server(r#"["weir_features"]"#, "clustered");
     relay.have_rows();
     assert_eq!(ids(&relay.follower), (vec![OWN], true));
 }
@@ -202,17 +197,7 @@ fn servers_that_say_no_way_are_followed() {
 #[test]
 fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
     let mut relay = relay_of("tcp:a:1");
-    relay.give(Input::Up);
-    relay.answer("set_db_change_aware", "{}");
-    relay.answer("weir_features", "[]");
-    relay.answer("get_schema", "{}");
-    let row = object([
-        ("name", "D".into()),
-        ("model", "relay".into()),
-        ("connected", true.into()),
-        ("schema", SCHEMA.into()),
-    ]);
-    relay.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
+    relay.meet_server("[]", "relay");
     relay.answer("get_schema", SCHEMA);
     relay.have_rows();
     let monitor = r#"["monid","D"]"#;
