@@ -192,20 +192,20 @@ impl Server {
                     }
                     let follows = self.has_others() && self.sessions.has_forwarded(id, origin.db);
                     let owned = || self.sessions.owned_among(id, operations.iter().copied());
-                    let under = match &locks {
-                        _ if self.clusters.is_empty() || follows => false,
-                        Some(locks) => self.are_asked_of_leader_under(origin.db, locks, id),
-                        None => self.are_asked_of_leader_under(origin.db, &owned(), id),
-                    };
-                    if follows || under || !self.databases.is_open(origin.db) {
+                    let of_others =
+                        |locks: &Vec<Held>| self.are_asked_of_leader_under(origin.db, locks, id);
+                    let under = (!follows && !self.clusters.is_empty())
+                        .then(|| locks.clone().unwrap_or_else(owned))
+                        .filter(of_others);
+                    let comes_later = follows || under.is_some();
+                    if comes_later || !self.databases.is_open(origin.db) {
                         let locks = locks.unwrap_or_else(owned);
-                        if follows || under {
+                        if comes_later {
                             // That is not decided yet, and nobody leads any more, or others had the lock.
-                            let awaited = under.then(|| locks.clone());
                             let marks = Marks::of_transaction(origin.id, locks);
                             let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
                             self.sessions.put_back(id, message, lane, marks);
-                            if let Some(locks) = awaited {
+                            if let Some(locks) = under {
                                 self.await_others_under(id, locks, origin.db);
                             }
                             return;

@@ -3,7 +3,7 @@
 use super::Verdict;
 
 /// How long that takes at most, in microseconds, beside what slow helpers of the client's server take meanwhile.
-const MOST_US: u64 = 3_000_000;
+const MOST_US: u64 = 2_400_000;
 
 /// What such clients have waited for.
 #[derive(Default)]
