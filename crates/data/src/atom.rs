@@ -75,7 +75,8 @@ impl fmt::Debug for Str {
 pub enum Atom {
     /// An atom of type `integer`.
     Integer(i64),
-    /// An atom of type `real`; never NaN.
+    /// An atom of type `real`; never NaN, and always what is read from its own text
+    /// ([`weir_json::told_real`]), or those who read it from a file would have another one.
     Real(f64),
     /// An atom of type `boolean`.
     Boolean(bool),
@@ -155,7 +156,16 @@ impl Atom {
     ) -> Result<Self> {
         let found = match ty {
             AtomType::Integer => reader.integer().map(Self::Integer),
-            AtomType::Real => reader.real().map(Self::Real),
+            AtomType::Real => match reader.clone().real() {
+                // As it is told and written: rows read back from that are the same.
+                Some(real) => match weir_json::told_real(real) {
+                    Some(told) => reader.real().map(|_| Self::Real(told)),
+                    None => {
+                        return Err(Error::syntax(reader.text(), "number outside valid range"));
+                    }
+                },
+                None => None,
+            },
             AtomType::Boolean => reader.bool().map(Self::Boolean),
             AtomType::String => match reader.string() {
                 Some(bytes) => match std::str::from_utf8(&bytes) {
@@ -360,5 +370,41 @@ mod tests {
         };
         assert_eq!(Atom::Real(0.0), Atom::Real(-0.0));
         assert_eq!(hash(0.0), hash(-0.0));
+    }
+
+    /// Other digits would be lost in files, and to other members of a cluster.
+    #[test]
+    fn a_real_is_what_is_read_from_its_own_text() {
+        let read = |text: &str| {
+            let text = weir_json::validate_value(text.as_bytes()).unwrap();
+            Atom::read(&mut text.reader(), AtomType::Real, None)
+        };
+        for spelling in ["0.30000000000000004", "9007199254740993", "-1.5e300", "0.1", "-0", "1e22"]
+        {
+            let atom = read(spelling).unwrap();
+            let mut told = Vec::new();
+            atom.write(&mut told);
+            let again = read(std::str::from_utf8(&told).unwrap()).unwrap();
+            assert_eq!(atom, again, "{spelling}");
+        }
+        for spelling in
+            ["1.7976931348623157e308", "-1.7976931348623157e308", "2.2250738585072014e-308"]
+        {
+            let error = read(spelling).unwrap_err().to_string();
+            assert!(error.contains("number outside valid range"), "{spelling}: {error}");
+        }
+    }
+
+    #[test]
+    fn reals_that_print_alike_are_one() {
+        let ty = crate::ColumnType {
+            key: crate::BaseType::plain(AtomType::Real),
+            value: None,
+            n_min: 0,
+            n_max: crate::ColumnType::UNLIMITED,
+        };
+        let text = weir_json::validate(br#"["set",[0.3,0.30000000000000004]]"#).unwrap();
+        let error = crate::Datum::parse(text, &ty, None).unwrap_err().to_string();
+        assert!(error.contains("set contains duplicate"), "{error}");
     }
 }

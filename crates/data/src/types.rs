@@ -206,6 +206,16 @@ fn parse_constraint(parser: &mut Parser<'_, '_>, ty: AtomType) -> Result<Constra
                 bound.filter(|bound| *bound != default)
             };
             let (min, max) = (bound("minReal", f64::MIN), bound("maxReal", f64::MAX));
+            let mut told = |bound: Option<f64>| {
+                let told = bound.and_then(weir_json::told_real);
+                if told.is_none() && bound.is_some() {
+                    let error = Error::syntax(parser.text(), "number outside valid range");
+                    parser.fail(error);
+                }
+                told
+            };
+            // As the schema's own text will have them.
+            let (min, max) = (told(min), told(max));
             if min.is_none() && max.is_none() {
                 return Ok(Constraint::None);
             }

@@ -313,7 +313,8 @@ fn real(mutator: Mutator, x: f64, y: f64) -> Result<f64, Failure> {
         Mutator::Divide => x / y,
         Mutator::Remainder | Mutator::Insert | Mutator::Delete => x,
     };
-    if result.is_finite() { Ok(result) } else { Err(Failure::Range) }
+    // Who applies the change from the log has no more digits than are written there.
+    weir_json::told_real(result).ok_or(Failure::Range)
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub use syntax::check_prefix;
 pub use text::{Elements, Kind, Members, Object, Text, TextBuf};
 pub use validate::{validate, validate_value};
 pub use value::{Value, array, object};
-pub use write::{write_integer, write_real, write_string, write_string_bytes};
+pub use write::{told_real, write_integer, write_real, write_string, write_string_bytes};
 
 /// How deep arrays and objects may nest (the reference's limit); one more is an error.
 pub const DEPTH_MAX: usize = 1000;

@@ -1,6 +1,6 @@
 //! Writing JSON as the reference prints it.
 
-use crate::number::Number;
+use crate::number::{self, Number};
 use crate::reader::Reader;
 use crate::scan;
 use crate::text::{Text, sort_members};
@@ -111,11 +111,12 @@ pub fn write_integer(out: &mut Vec<u8>, i: i64) {
 
 /// The significant digits of a real (`DBL_DIG` of C).
 const REAL_DIGITS: i32 = 15;
+/// Below this, whole numbers have no more digits than that.
+const EXACT: f64 = 1e15;
 
 /// Appends a real as C's `%.15g`: digits beyond the 15th are lost. What is not finite, which
 /// no value of a database is, prints as C prints it.
 pub fn write_real(out: &mut Vec<u8>, r: f64) {
-    const EXACT: f64 = 1e15;
     if r.trunc() == r && r.abs() < EXACT && (r != 0.0 || r.is_sign_positive()) {
         write_integer(out, r as i64);
         return;
@@ -147,6 +148,20 @@ pub fn write_real(out: &mut Vec<u8>, r: f64) {
         out.push(b'-');
     }
     place_point(out, digits, exponent.parse().unwrap_or(0));
+}
+
+/// The real that is read from what [`write_real`] prints of `r`; `None` if that text is no number, as
+/// of reals next to the largest ones and of most that are too small to be precise.
+pub fn told_real(r: f64) -> Option<f64> {
+    if r.trunc() == r && r.abs() < EXACT {
+        return Some(r + 0.0); // never -0
+    }
+    let mut text = Vec::new();
+    write_real(&mut text, r);
+    match number::parse(&text).ok()? {
+        Number::Integer(i) => Some(i as f64),
+        Number::Real(r) => Some(r),
+    }
 }
 
 /// Writes digits, of which the first is at 10^`exponent`, in the shorter style of `%g`.

@@ -66,6 +66,11 @@ fn reals_stay_finite() {
         (Divide, 1.0, 0.0, Err(Domain)),
         (Divide, 1.0, -0.0, Err(Domain)),
         (Divide, 1e200, 1e-200, Err(Range)),
+        // Results are what a file or another member of a cluster reads back.
+        (Add, 0.1, 0.2, Ok(0.3)),
+        (Divide, 1.0, 3.0, Ok(0.333333333333333)),
+        (Divide, 2.5e-308, 3.0, Err(Range)),
+        (Multiply, f64::MAX, 1.0, Err(Range)),
     ];
     for (mutator, x, y, result) in table {
         assert_eq!(real(mutator, x, y), result, "{x} {} {y}", mutator.name());
