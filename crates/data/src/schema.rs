@@ -18,6 +18,10 @@ pub struct TableId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnId(pub u16);
 
+/// The most tables of a database, and the most columns of a table, `_uuid` and `_version` among them:
+/// so that each has a number, and there is one behind the last. A schema with more is refused.
+const IDS_MAX: usize = u16::MAX as usize;
+
 impl TableId {
     /// The table's number as an index into [`Schema::tables`].
     pub const fn index(self) -> usize {
@@ -167,6 +171,10 @@ impl TableSchema {
             }));
             all.push(column);
         }
+        if all.len() > IDS_MAX {
+            let details = format!("table must have at most {} columns", IDS_MAX - 2);
+            return Err(Error::plain_syntax(details));
+        }
         let mut table = Self {
             name: name.to_owned(),
             by_name: HashMap::default(),
@@ -314,6 +322,10 @@ impl Schema {
             keys: Vec::new(),
         };
         let tables = tables.and_then(Text::object);
+        if tables.as_ref().is_some_and(|tables| tables.len() > IDS_MAX) {
+            let details = format!("database must have at most {IDS_MAX} tables");
+            return Err(Error::plain_syntax(details));
+        }
         for (table, value) in tables.iter().flat_map(|tables| tables.iter()) {
             let table = String::from_utf8_lossy(table).into_owned();
             check_name(text, &table)?;
@@ -336,7 +348,7 @@ impl Schema {
             // Without any root table there is no garbage collection at all.
             self.tables.iter_mut().for_each(|table| table.is_root = true);
         }
-        let names: HashMap<String, TableId, foldhash::fast::FixedState> = (0u16..)
+        let names: HashMap<String, TableId, foldhash::fast::FixedState> = (0..=u16::MAX)
             .map(TableId)
             .zip(&self.tables)
             .map(|(id, table)| (table.name.clone(), id))

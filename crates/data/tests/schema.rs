@@ -72,3 +72,21 @@ fn what_is_no_schema_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+/// Their numbers would be those of others.
+#[test]
+fn more_tables_or_columns_than_there_are_numbers_are_refused() {
+    let named = |n: usize, each: &str| {
+        let members: Vec<String> = (0..n).map(|i| format!(r#""a{i}":{each}"#)).collect();
+        members.join(",")
+    };
+    let table = |n| format!(r#"{{"columns":{{{}}}}}"#, named(n, r#"{"type":"integer"}"#));
+    let schema = |tables: &str| format!(r#"{{"name":"D","tables":{{{tables}}}}}"#);
+    let columns = |n| schema(&format!(r#""T":{}"#, table(n)));
+    let tables = |n| schema(&named(n, &table(1)));
+    for (fits, too_many) in [(columns(65_533), columns(65_534)), (tables(65_535), tables(65_536))] {
+        Schema::parse_bytes(fits.as_bytes()).unwrap();
+        let error = Schema::parse_bytes(too_many.as_bytes()).unwrap_err();
+        assert!(error.contains("must have at most"), "{error}");
+    }
+}
