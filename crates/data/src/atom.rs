@@ -180,12 +180,15 @@ impl Atom {
     }
 }
 
-/// The reference's words for bytes that are not UTF-8: the shortest prefix that cannot continue.
+/// The reference's words for bytes that are not UTF-8: those that begin a character, and the first that
+/// does not continue it; behind the last byte that is a NUL.
 fn not_utf8(bytes: &[u8], error: std::str::Utf8Error) -> Error {
     let start = error.valid_up_to();
-    let length = error.error_len().unwrap_or(bytes.len() - start);
+    let rest = bytes.get(start..).unwrap_or_default();
+    let begins = matches!(rest.first(), Some(0xc2..=0xf4));
+    let length = error.error_len().unwrap_or(rest.len()) + usize::from(begins);
     let mut text = String::from("not a valid UTF-8 string: invalid UTF-8 sequence");
-    for byte in bytes.iter().skip(start).take(length) {
+    for byte in rest.iter().chain(&[0]).take(length) {
         text.push_str(&format!(" {byte:#04x}"));
     }
     Error::constraint(text)
@@ -406,5 +409,26 @@ mod tests {
         let text = weir_json::validate(br#"["set",[0.3,0.30000000000000004]]"#).unwrap();
         let error = crate::Datum::parse(text, &ty, None).unwrap_err().to_string();
         assert!(error.contains("set contains duplicate"), "{error}");
+    }
+
+    /// Recorded from the reference.
+    #[test]
+    fn bytes_that_are_not_utf8_are_told_with_the_one_that_ends_them() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"\xff", "0xff"),
+            (b"\xc0\x80", "0xc0"),
+            (b"\xc3(", "0xc3 0x28"),
+            (b"ab\xc3", "0xc3 0x00"),
+            (b"\xe2\x82(", "0xe2 0x82 0x28"),
+            (b"\xed\xa0\x80", "0xed 0xa0"),
+            (b"\xf4\x90\x80\x80", "0xf4 0x90"),
+        ];
+        for (bytes, told) in cases {
+            let error = not_utf8(bytes, std::str::from_utf8(bytes).unwrap_err());
+            assert!(
+                error.to_string().ends_with(&format!("invalid UTF-8 sequence {told}")),
+                "{error}"
+            );
+        }
     }
 }
