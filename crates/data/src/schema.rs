@@ -79,7 +79,7 @@ pub struct TableSchema {
     pub name: String,
     /// The table's columns by [`ColumnId`].
     pub columns: Vec<ColumnSchema>,
-    /// Whether the table's columns may change at all (`mutable`).
+    /// The member `mutable`: carried along. As in the reference only that of a column counts.
     pub mutable: bool,
     /// Whether rows of the table stay when nothing refers to them.
     pub is_root: bool,
@@ -163,7 +163,7 @@ impl TableSchema {
         for (column, value) in columns.iter().flat_map(|columns| columns.iter()) {
             let column = String::from_utf8_lossy(column).into_owned();
             check_name(text, &column)?;
-            let (column, wish) = ColumnSchema::parse(value, column, mutable)?;
+            let (column, wish) = ColumnSchema::parse(value, column)?;
             keys.extend(wish.map(|order| KeyWish {
                 table: name.to_owned(),
                 column: column.name.clone(),
@@ -229,7 +229,7 @@ impl TableSchema {
     }
 
     fn to_value(&self, all_root: bool) -> Value {
-        let columns = self.data_columns().map(|(_, c)| (c.name.clone(), c.to_value(self.mutable)));
+        let columns = self.data_columns().map(|(_, c)| (c.name.clone(), c.to_value()));
         let mut members = vec![("columns", Value::Object(columns.collect()))];
         members.extend((!self.mutable).then(|| ("mutable", Value::from(false))));
         members.extend((self.is_root && !all_root).then(|| ("isRoot", Value::from(true))));
@@ -269,11 +269,7 @@ fn check_name(text: Text<'_>, name: &str) -> Result<()> {
 
 impl ColumnSchema {
     /// The column, and what is said of a key on it.
-    fn parse(
-        text: Text<'_>,
-        name: String,
-        table_mutable: bool,
-    ) -> Result<(Self, Option<Option<KeyOrder>>)> {
+    fn parse(text: Text<'_>, name: String) -> Result<(Self, Option<Option<KeyOrder>>)> {
         let what = format!("schema for column {name}");
         let mut parser = Parser::new(text, &what);
         let mutable = parser.member("mutable", parser::BOOL | parser::OPTIONAL);
@@ -287,15 +283,14 @@ impl ColumnSchema {
         };
         // Since OVS 2.6 weak references go with their row, so their columns are mutable.
         let weak = ty.references().any(|(_, kind)| kind == RefKind::Weak);
-        let mutable = mutable.and_then(Text::bool).unwrap_or(true) && table_mutable || weak;
+        let mutable = mutable.and_then(Text::bool).unwrap_or(true) || weak;
         let persistent = !ephemeral.and_then(Text::bool).unwrap_or(false);
         Ok((Self { name, ty, mutable, persistent, refs: ColumnRefs::default() }, wish))
     }
 
-    fn to_value(&self, table_mutable: bool) -> Value {
+    fn to_value(&self) -> Value {
         let mut members = vec![("type", self.ty.to_value())];
-        let show_mutable = !self.mutable && table_mutable;
-        members.extend(show_mutable.then(|| ("mutable", Value::from(false))));
+        members.extend((!self.mutable).then(|| ("mutable", Value::from(false))));
         members.extend((!self.persistent).then(|| ("ephemeral", Value::from(true))));
         Value::Object(members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
     }

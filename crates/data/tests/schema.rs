@@ -45,6 +45,19 @@ fn without_a_root_every_table_is_one_and_none_says_so() {
     assert!(!schema.to_string().contains("isRoot"));
 }
 
+/// As in the reference, whose text of the schema clients compare with theirs.
+#[test]
+fn a_table_that_is_not_mutable_says_nothing_of_its_columns() {
+    let text = concat!(
+        r#"{"name":"D","tables":{"T":{"columns":{"a":{"mutable":false,"type":"integer"},"#,
+        r#""b":{"type":"integer"}},"mutable":false}}}"#,
+    );
+    assert_eq!(normalised(text), text);
+    let schema = Schema::parse_bytes(text.as_bytes()).unwrap();
+    let mutable: Vec<bool> = schema.tables[0].data_columns().map(|(_, c)| c.mutable).collect();
+    assert_eq!(mutable, [false, true]);
+}
+
 #[test]
 fn rows_that_only_an_ephemeral_column_holds_make_it_persistent() {
     let text = r#"{"name":"D","tables":{
