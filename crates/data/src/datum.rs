@@ -10,7 +10,7 @@ use crate::atom::{Atom, AtomRef};
 use crate::error::Result;
 use crate::sorted::{self, Pair, Sorted};
 use crate::symbols::SymbolTable;
-use crate::types::ColumnType;
+use crate::types::{BaseType, ColumnType};
 
 /// An owned column value. What a lone element or nothing is (scalar, set or map) only the column's
 /// type says.
@@ -97,6 +97,36 @@ impl Datum {
             return Ok(datum);
         }
         read::read_carefully(reader.text(), ty, symbols)
+    }
+
+    /// As [`Datum::read_like`], of a value that a server has committed. A conversion gives rows the default
+    /// of a new column, also where the column's own constraint forbids it: such elements are read.
+    pub fn read_committed(
+        reader: &mut Reader<'_>,
+        ty: &ColumnType,
+        like: DatumRef<'_>,
+    ) -> Result<Self> {
+        let mut again = reader.clone();
+        Self::read_like(reader, ty, None, like).or_else(|error| {
+            let plain = Self::read(&mut again, &ty.without_constraints(), None);
+            let value = ty.value.as_ref();
+            let may_be =
+                |base: &BaseType, atom: AtomRef<'_>| atom.is_default() || base.check(atom).is_ok();
+            plain
+                .ok()
+                .filter(|datum| {
+                    datum.as_ref().entries().all(|(key, of_key)| {
+                        may_be(&ty.key, key)
+                            && value.zip(of_key).is_none_or(|(base, atom)| may_be(base, atom))
+                    })
+                })
+                .ok_or(error)
+        })
+    }
+
+    /// As [`Datum::read_committed`], from a text.
+    pub fn parse_committed(text: Text<'_>, ty: &ColumnType) -> Result<Self> {
+        Self::read_committed(&mut text.reader(), ty, Self::Empty.as_ref())
     }
 
     /// Adds an element to a set; false if it was there.

@@ -3,6 +3,7 @@
 mod sample;
 
 use sample::{Random, content, file, load, load_pieces, load_seekable};
+use weir_log::record::write_record;
 use weir_log::standalone::{Form, Style, write_schema, write_snapshot, write_transaction_as};
 
 #[test]
@@ -33,6 +34,36 @@ fn records_may_be_read_while_they_come() {
         assert_eq!(loaded.file_len, file.bytes.len() as u64);
         assert_eq!(loaded.records, file.states.len() as u64);
     }
+}
+
+/// A conversion gives it to rows that lack the column, and clients may add to it.
+#[test]
+fn a_default_that_its_constraint_forbids_is_read_back() {
+    const ROW: &str = "6e4d5c9e-32ba-4e6f-9b49-b7e1a0a6a1a1";
+    let schema = r#"{"name":"D","tables":{"T":{"columns":{
+        "set":{"type":{"key":{"type":"string","enum":["set",["x","y"]]},"max":3}},
+        "map":{"type":{"key":{"type":"integer","minInteger":1},"value":"string","max":3}}}}}}"#;
+    let file = |changed: &str| {
+        let mut bytes = Vec::new();
+        for text in [schema, &format!(r#"{{"T":{{"{ROW}":{{}}}}}}"#), changed] {
+            write_record(&mut bytes, text.as_bytes());
+        }
+        load(&bytes).unwrap()
+    };
+    for (is_diff, set, map) in [
+        ("false", r#"["set",["","x"]]"#, r#"["map",[[0,""],[1,"x"]]]"#),
+        ("true", r#""x""#, r#"["map",[[1,"x"]]]"#),
+        ("true", r#"["set",["","x","y"]]"#, r#"["map",[[0,""],[1,"x"],[2,"y"]]]"#),
+    ] {
+        let row = format!(r#"{{"set":{set},"map":{map}}}"#);
+        let loaded = file(&format!(r#"{{"_is_diff":{is_diff},"T":{{"{ROW}":{row}}}}}"#));
+        assert_eq!(loaded.warning, None, "{row}");
+        let table = loaded.schema.table_id("T").unwrap();
+        let row = loaded.store.table(table).iter().next().unwrap();
+        assert!(loaded.schema.table(table).data_columns().all(|(id, _)| row.get(id).len() == 2));
+    }
+    let other = file(&format!(r#"{{"T":{{"{ROW}":{{"set":["set",["","z"]]}}}}}}"#));
+    assert!(other.warning.unwrap().contains("is not one of the allowed values"));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn values(text: Text<'_>, table: &TableSchema) -> Result<Vec<(ColumnId, Datum)>,
             return Err(Error::syntax_tagged(text, "unknown column", details));
         };
         if column > ColumnId::VERSION {
-            values.push((column, Datum::parse(value, &table.column(column).ty, None)?));
+            values.push((column, Datum::parse_committed(value, &table.column(column).ty)?));
         }
     }
     Ok(values)

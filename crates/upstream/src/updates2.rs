@@ -95,9 +95,9 @@ fn columns(
             // A difference may have more elements than a value.
             true => {
                 let any = ColumnType { n_min: 0, n_max: ColumnType::UNLIMITED, ..ty.clone() };
-                Datum::parse(value, &any, None)?
+                Datum::parse_committed(value, &any)?
             }
-            false => Datum::parse(value, ty, None)?,
+            false => Datum::parse_committed(value, ty)?,
         };
         edits.push(ColumnEdit { column, value, is_difference });
     }
@@ -143,5 +143,22 @@ mod tests {
             let error = edits(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    /// A conversion gives it to rows that lack the column.
+    #[test]
+    fn a_default_that_its_constraint_forbids_is_read() {
+        let schema = r#"{"name":"D","tables":{"T":{"columns":{
+            "s":{"type":{"key":{"type":"string","enum":["set",["x","y"]]},"max":3}}}}}}"#;
+        let schema = Schema::parse_bytes(schema.as_bytes()).unwrap();
+        let read = |row: &str| {
+            let text = format!(r#"{{"T":{{"{ROW}":{row}}}}}"#);
+            let text = weir_json::validate(text.as_bytes()).unwrap();
+            parse(text, &schema, &mut UuidSource::new([1; 4])).map_err(|error| error.to_string())
+        };
+        read(r#"{"modify":{"s":["set",["","x"]]}}"#).unwrap();
+        read(r#"{"insert":{"s":["set",["","x"]]}}"#).unwrap();
+        let error = read(r#"{"modify":{"s":["set",["","z"]]}}"#).unwrap_err();
+        assert!(error.contains("is not one of the allowed values"), "{error}");
     }
 }

@@ -335,7 +335,8 @@ impl Decoder {
         let each = |column: ColumnId, plan: &mut ColumnPlan, reader: &mut Reader<'_>| {
             let ty = &schema.column(column).ty;
             let is_diff = is_diff && ty.is_composite();
-            let value = Datum::read(reader, if is_diff { &plan.difference } else { ty }, None)?;
+            let read_as = if is_diff { &plan.difference } else { ty };
+            let value = Datum::read_committed(reader, read_as, Datum::Empty.as_ref())?;
             if is_diff {
                 check_size(old.datum(column), &value, ty)?;
             }
@@ -361,7 +362,7 @@ impl Decoder {
         let last = plan.last.clone();
         let each = |column: ColumnId, _: &mut ColumnPlan, reader: &mut Reader<'_>| {
             let ty = &schema.column(column).ty;
-            let value = Datum::read_like(reader, ty, None, last.get(column))?;
+            let value = Datum::read_committed(reader, ty, last.get(column))?;
             set(&mut cells, column, value);
             Ok(())
         };
