@@ -328,6 +328,23 @@ fn a_member_that_was_away_gets_what_the_others_have() {
 }
 
 #[test]
+fn members_find_each_other_by_names() {
+    // A name of this host that the system's resolver knows without asking anybody.
+    let Some(mut trio) = Group::weir_named(SCHEMA, "127.1") else { return };
+    let load = trio.load();
+    load.go_on(10, &ALL);
+    let leader = trio.settle(&ALL);
+    trio.kill(leader);
+    load.go_on(10, &others(leader));
+    trio.start(leader, Program::Weir);
+    trio.settle(&ALL);
+    load.go_on(10, &ALL);
+    load.check(&trio);
+    trio.stop_all();
+    trio.check_files();
+}
+
+#[test]
 fn a_member_whose_address_changes_is_found_there() {
     let Some(mut trio) = Group::weir(SCHEMA) else { return };
     let load = trio.load();

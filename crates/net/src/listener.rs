@@ -11,10 +11,10 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use crate::address::Address;
+use crate::address::{Address, passive_addr};
 use crate::error::strerror;
 use crate::inherited::duplicate;
-use crate::stream::{Stream, socket, tcp_socket};
+use crate::stream::{Stream, resolve, socket, tcp_socket};
 use crate::unix::unix_address;
 
 /// Connections the kernel holds until they are accepted; the kernel lowers this to
@@ -98,10 +98,11 @@ pub struct ListenError {
 }
 
 impl Listener {
-    /// Binds and listens. `target` is the text of `address`, for logs; `dscp` is for TCP only.
+    /// Binds and listens. `target` is the text of `address`, for logs; `dscp` is for TCP only. It takes its time
+    /// where [`Address::needs_lookup`] says so.
     ///
     /// # Errors
-    /// An active address (`EAFNOSUPPORT`), or what the system says.
+    /// An active address or a name that nobody knows (`EAFNOSUPPORT`), or what the system says.
     pub fn open(address: &Address, target: &str, dscp: Option<u8>) -> Result<Self, ListenError> {
         match address {
             Address::PassiveUnix(path) => open_unix(path).map_err(|error| ListenError {
@@ -109,12 +110,12 @@ impl Listener {
                 module: "stream_unix",
                 error,
             }),
-            Address::PassiveTcp(address) => {
-                let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
+            Address::PassiveTcp { host, port } => {
+                let (fd, port) = open_tcp((host, *port), target, dscp)?;
                 Ok(Self { fd, endpoint: Endpoint::Tcp { port } })
             }
-            Address::PassiveSsl(address) => {
-                let (fd, port) = open_tcp(address, dscp).map_err(|e| tcp_error(target, e))?;
+            Address::PassiveSsl { host, port } => {
+                let (fd, port) = open_tcp((host, *port), target, dscp)?;
                 Ok(Self { fd, endpoint: Endpoint::Ssl { port } })
             }
             Address::PassiveFd(number) => inherit(*number).map_err(|(why, error)| ListenError {
@@ -140,7 +141,7 @@ impl Listener {
     /// What the log says of a port that the kernel chose; `target` is the text of `address`.
     pub fn announcement(&self, address: &Address, target: &str) -> Option<String> {
         match address {
-            Address::PassiveTcp(address) | Address::PassiveSsl(address) if address.port() == 0 => {
+            Address::PassiveTcp { port: 0, .. } | Address::PassiveSsl { port: 0, .. } => {
                 Some(format!("{}: listening on port {}", address_of(target), self.port()?))
             }
             _ => None,
@@ -256,6 +257,20 @@ fn inherit(number: RawFd) -> Result<Listener, (String, io::Error)> {
 }
 
 fn open_tcp(
+    (host, port): (&str, u16),
+    target: &str,
+    dscp: Option<u8>,
+) -> Result<(OwnedFd, u16), ListenError> {
+    let found = passive_addr(host, port).or_else(|| resolve(host, port).ok());
+    let address = found.ok_or_else(|| ListenError {
+        text: format!("{}: bad IP address \"{host}\"", address_of(target)),
+        module: "socket_util",
+        error: Errno::AFNOSUPPORT.into(),
+    })?;
+    open_tcp_at(&address, dscp).map_err(|error| tcp_error(target, error))
+}
+
+fn open_tcp_at(
     address: &SocketAddr,
     dscp: Option<u8>,
 ) -> Result<(OwnedFd, u16), (&'static str, io::Error)> {

@@ -73,8 +73,8 @@ impl Stream {
                 Ok(Self::Tls(Box::new(TlsStream::connect(fd, host, connector)?)))
             }
             Address::PassiveUnix(_)
-            | Address::PassiveTcp(_)
-            | Address::PassiveSsl(_)
+            | Address::PassiveTcp { .. }
+            | Address::PassiveSsl { .. }
             | Address::PassiveFd(_) => Err(Errno::AFNOSUPPORT.into()),
         }
     }
@@ -299,7 +299,8 @@ fn in_progress(result: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+/// Where a name is; it may take the system's resolver its time.
+pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
     let unreachable = || io::Error::from(Errno::HOSTUNREACH);
     (host, port).to_socket_addrs().map_err(|_| unreachable())?.next().ok_or_else(unreachable)
 }

@@ -63,6 +63,25 @@ fn carries_bytes(listener: &Listener, target: &str) {
 }
 
 #[test]
+fn a_port_is_opened_on_the_address_that_a_name_has() {
+    // For us it is a name, which the system's resolver knows without asking anybody.
+    let name = "127.1";
+    let target = format!("ptcp:0:{name}");
+    assert!(Address::parse(&target, Path::new("/")).unwrap().needs_lookup());
+    let listener = listen(&target);
+    carries_bytes(&listener, &format!("tcp:127.0.0.1:{}", listener.port().unwrap()));
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_told_as_the_reference_tells_it() {
+    let target = "ptcp:0:no..name";
+    let address = Address::parse(target, Path::new("/")).unwrap();
+    let error = Listener::open(&address, target, None).unwrap_err();
+    assert_eq!(error.text, "0:no..name: bad IP address \"no..name\"");
+    assert_eq!(error.error.raw_os_error(), Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()));
+}
+
+#[test]
 fn unix_sockets_carry_bytes_and_their_file_goes_with_them() {
     let directory = directory("unix");
     let path = directory.join("db.sock");

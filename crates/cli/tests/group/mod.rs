@@ -100,7 +100,8 @@ impl Group {
         let disks = (0..count).map(|at| scratch.path(&format!("disk{at}"))).collect();
         let hosts = Hosts::new(disks, DISK_MIB)?;
         let addresses = (0..count).map(|at| format!("tcp:{}:6644", hosts.address(at))).collect();
-        let mut group = Self::make_in(scratch, schema, addresses, |_| vec![], Some(hosts))?;
+        let group = Self::files(scratch, schema, addresses, |_| vec![], Some(hosts))?;
+        let mut group = group.begin(Program::Packaged);
         group.stop_all();
         group.start_all(Program::Weir);
         Some(group)
@@ -111,10 +112,12 @@ impl Group {
         addresses: Vec<String>,
         options: impl Fn(usize) -> Vec<String>,
     ) -> Option<Self> {
-        Self::make_in(Scratch::new(), schema, addresses, options, None)
+        let group = Self::files(Scratch::new(), schema, addresses, options, None)?;
+        Some(group.begin(Program::Packaged))
     }
 
-    fn make_in(
+    /// The files of a cluster that nobody has opened yet.
+    fn files(
         scratch: Scratch,
         schema: &str,
         addresses: Vec<String>,
@@ -144,11 +147,16 @@ impl Group {
                 hosts.take(at, &group.scratch.path(&file));
             }
         }
-        for at in group.all() {
-            group.start(at, Program::Packaged);
-            group.settle(&group.all()[..=at]);
-        }
         Some(group)
+    }
+
+    /// Starts all for the first time, one behind the other.
+    fn begin(mut self, program: Program) -> Self {
+        for at in self.all() {
+            self.start(at, program);
+            self.settle(&self.all()[..=at]);
+        }
+        self
     }
 
     /// The numbers of all members.
@@ -162,6 +170,13 @@ impl Group {
         trio.stop_all();
         trio.start_all(Program::Weir);
         Some(trio)
+    }
+
+    /// Three members of Weir on this host, whose addresses have this name of it.
+    pub(crate) fn weir_named(schema: &str, name: &str) -> Option<Self> {
+        let addresses = free_ports(ALL.len()).into_iter().map(|port| format!("tcp:{name}:{port}"));
+        let group = Self::files(Scratch::new(), schema, addresses.collect(), |_| vec![], None)?;
+        Some(group.begin(Program::Weir))
     }
 
     fn of(scratch: Scratch, db: String, addresses: Vec<String>) -> Self {

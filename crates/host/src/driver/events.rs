@@ -33,6 +33,7 @@ impl Driver {
                 outside.accept(door, now.monotonic_us, coverage, events);
             }
             Token::Dialling => outside.take_dialled(events),
+            Token::Opened => outside.take_opened(now.monotonic_us, events),
             Token::Link(id) => outside.links.on_ready(&outside.poller, LinkId(id), events),
             Token::AdminListener => outside.accept_admin(now.monotonic_us),
             Token::Admin(number) => {

@@ -60,10 +60,12 @@ impl Outside {
         let poller = Poller::new()?;
         let dialling = Dialling::new(rundir.clone(), socket_log.clone())?;
         poller.add(&dialling, Token::Dialling.encode(), Interest::Read)?;
+        let listeners = Listeners::new(rundir, socket_log.clone())?;
+        poller.add(&listeners, Token::Opened.encode(), Interest::Read)?;
         Ok(Self {
             poller,
             sessions: Sessions::new(input_bytes_max(), backlog_bytes_max()),
-            listeners: Listeners::new(rundir, socket_log.clone()),
+            listeners,
             dialling,
             links: Links::new(socket_log.clone()),
             admin: Admin::new(commands, socket_log),
@@ -120,6 +122,11 @@ impl Outside {
                 Door::Peers(port) => links.accept(poller, port, accepted.stream, name, events),
             }
         });
+    }
+
+    /// Threads have opened listeners, or have not.
+    pub(crate) fn take_opened(&mut self, now_us: u64, events: &mut Vec<Event>) {
+        self.listeners.take_opened(&self.poller, now_us, events);
     }
 
     /// The admin socket is ready.

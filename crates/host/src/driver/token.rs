@@ -26,6 +26,8 @@ pub(crate) enum Token {
     PeerPort(u64),
     /// A connection is made, or not.
     Dialling,
+    /// A thread has opened a listener, or has not.
+    Opened,
 }
 
 impl Token {
@@ -43,6 +45,7 @@ impl Token {
             Self::Link(number) => (6, number),
             Self::PeerPort(number) => (9, number),
             Self::Dialling => (7, 0),
+            Self::Opened => (10, 0),
         };
         kind << NUMBER_BITS | number
     }
@@ -59,6 +62,7 @@ impl Token {
             6 => Self::Link(number),
             8 => Self::Link(LinkId::ACCEPTED_MIN + number),
             9 => Self::PeerPort(number),
+            10 => Self::Opened,
             _ => Self::Dialling,
         }
     }
@@ -80,7 +84,8 @@ mod tests {
             Token::Link(LinkId::ACCEPTED_MIN + number),
             Token::PeerPort(3),
         ];
-        let plain = [Token::AdminListener, Token::Signal, Token::Jobs, Token::Dialling];
+        let plain =
+            [Token::AdminListener, Token::Signal, Token::Jobs, Token::Dialling, Token::Opened];
         for token in numbered.into_iter().chain(plain) {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -1,15 +1,20 @@
 //! Remotes that listen, and ports for members of clusters: opened, tried again, accepted from.
+//!
+//! One whose host is a name is opened by a thread, for the system's resolver may take its time.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use weir_net::error::strerror;
-use weir_net::{Accepted, Address, AddressError, Listener};
+use weir_net::{Accepted, Address, AddressError, ListenError, Listener};
 use weir_server::effect::RemoteOptions;
 use weir_server::event::{Event, PeerPortId, RemoteId};
 
+use crate::driver::threads::Threads;
 use crate::driver::token::Token;
 use crate::limits::admit_client;
 use crate::poller::{Interest, Poller};
@@ -48,7 +53,7 @@ impl Door {
     fn address(self, target: &str, rundir: &Path) -> Result<Address, AddressError> {
         match self {
             Self::Clients(_) => Address::parse(target, rundir),
-            Self::Peers(_) => Address::parse_peer(target, rundir)?.listening(),
+            Self::Peers(_) => Address::parse_peer(target, rundir).map(Address::listening),
         }
     }
 
@@ -61,9 +66,13 @@ impl Door {
     }
 }
 
-/// What listens, or will when it can.
+/// What has come of opening a listener: who knows what was asked for says how it went.
+type Opened = Result<(Address, Listener), ListenError>;
+
+/// What listens, or will when it can. Readable when [`Listeners::take_opened`] has work.
 pub(crate) struct Listeners {
     remotes: BTreeMap<Door, Remote>,
+    threads: Threads<(Door, Opened)>,
     rundir: PathBuf,
     log: Vlog,
 }
@@ -83,13 +92,15 @@ enum State {
     Open(Listener),
     /// Accepts nobody until this time, in microseconds.
     Paused(Listener, u64),
+    /// A thread opens it.
+    LookingUp,
     /// Is to be opened at this time, in microseconds.
     Failed(u64),
 }
 
 impl Listeners {
-    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> Self {
-        Self { remotes: BTreeMap::new(), rundir, log }
+    pub(crate) fn new(rundir: PathBuf, log: Vlog) -> io::Result<Self> {
+        Ok(Self { remotes: BTreeMap::new(), threads: Threads::new()?, rundir, log })
     }
 
     /// Opens a listener, now and whenever it is due until it works.
@@ -120,7 +131,7 @@ impl Listeners {
     pub(crate) fn is_tls(&self, door: Door) -> bool {
         self.remotes.get(&door).is_some_and(|remote| match &remote.state {
             State::Open(listener) | State::Paused(listener, _) => listener.is_tls(),
-            State::Failed(_) => false,
+            State::LookingUp | State::Failed(_) => false,
         })
     }
 
@@ -139,7 +150,7 @@ impl Listeners {
     /// When [`Listeners::wake`] is due.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let due = |remote: &Remote| match remote.state {
-            State::Open(_) => None,
+            State::Open(_) | State::LookingUp => None,
             State::Paused(_, at) | State::Failed(at) => Some(at),
         };
         self.remotes.values().filter_map(due).min()
@@ -149,13 +160,31 @@ impl Listeners {
     pub(crate) fn wake(&mut self, poller: &Poller, now_us: u64, events: &mut Vec<Event>) {
         for remote in self.remotes.values_mut() {
             let due = match remote.state {
-                State::Open(_) => false,
+                State::Open(_) | State::LookingUp => false,
                 State::Paused(_, at) | State::Failed(at) => at <= now_us,
             };
             if due {
-                let result = remote.open(poller, &self.rundir, now_us, &self.log);
-                remote.report(result, events);
+                let by = (&self.threads, &self.log);
+                if let Some(result) = remote.open(poller, &self.rundir, now_us, by) {
+                    remote.report(result, events);
+                }
             }
+        }
+    }
+
+    /// Threads have opened listeners, or have not.
+    pub(crate) fn take_opened(&mut self, poller: &Poller, now_us: u64, events: &mut Vec<Event>) {
+        for (door, opened) in self.threads.take() {
+            // Nobody may want it any more.
+            let Some(remote) = self.remotes.get_mut(&door) else { continue };
+            assert!(
+                matches!(remote.state, State::LookingUp),
+                "a listener is opened once at a time"
+            );
+            remote.state = State::Failed(now_us + RETRY_US);
+            let result = remote.opened(opened, &self.log);
+            let result = result.and_then(|listener| remote.watch(poller, listener));
+            remote.report(result, events);
         }
     }
 
@@ -197,40 +226,70 @@ impl Listeners {
 }
 
 impl Remote {
-    /// Opens the listener or, after a pause, watches it again.
+    /// Opens the listener or, after a pause, watches it again. `None` if a thread is at it.
     fn open(
         &mut self,
         poller: &Poller,
         rundir: &Path,
         now_us: u64,
-        log: &Vlog,
-    ) -> Result<Option<u16>, String> {
+        (threads, log): (&Threads<(Door, Opened)>, &Vlog),
+    ) -> Option<Result<Option<u16>, String>> {
         let paused = mem::replace(&mut self.state, State::Failed(now_us + RETRY_US));
         let listener = match paused {
-            State::Paused(listener, _) => listener,
-            State::Open(_) | State::Failed(_) => self.bind(rundir, log)?,
+            State::Paused(listener, _) => Ok(listener),
+            State::Open(_) | State::LookingUp | State::Failed(_) => {
+                match self.address(rundir, log) {
+                    Ok(address) if address.needs_lookup() => {
+                        self.look_up(threads, address);
+                        return None;
+                    }
+                    Ok(address) => {
+                        let listener = Listener::open(&address, &self.target, self.options.dscp);
+                        self.opened(listener.map(|listener| (address, listener)), log)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
         };
-        let token = self.door.token().encode();
-        poller.add(&listener, token, Interest::Read).map_err(|error| strerror(&error))?;
-        let port = listener.port();
-        self.state = State::Open(listener);
-        Ok(port)
+        Some(listener.and_then(|listener| self.watch(poller, listener)))
     }
 
-    fn bind(&self, rundir: &Path, log: &Vlog) -> Result<Listener, String> {
-        // The core hears of every failure once; so does the log.
-        let first = self.reported.is_none();
-        let address = self.door.address(&self.target, rundir).map_err(|error| {
-            if let (AddressError::Malformed(text), true) = (&error, first) {
+    /// Where to listen.
+    fn address(&self, rundir: &Path, log: &Vlog) -> Result<Address, String> {
+        self.door.address(&self.target, rundir).map_err(|error| {
+            if let (AddressError::Malformed(text), true) = (&error, self.is_first()) {
                 let is_inherited = self.target.starts_with("pfd:");
                 let module = if is_inherited { "stream_fd" } else { "socket_util" };
                 log.log(module, Level::Err, text);
             }
             strerror(&Errno::AFNOSUPPORT.into())
-        })?;
-        let listener = Listener::open(&address, &self.target, self.options.dscp);
-        let listener = listener.map_err(|failure| {
-            if first {
+        })
+    }
+
+    /// A thread finds out where a name is, and opens the listener there.
+    fn look_up(&mut self, threads: &Threads<(Door, Opened)>, address: Address) {
+        let (door, target, dscp) = (self.door, self.target.clone(), self.options.dscp);
+        let open = move || {
+            let listener = Listener::open(&address, &target, dscp);
+            (door, listener.map(|listener| (address, listener)))
+        };
+        let failed = move |text: String| {
+            let error = io::Error::other(text.clone());
+            (door, Err(ListenError { error, module: "socket_util", text }))
+        };
+        threads.spawn("resolve", open, failed);
+        self.state = State::LookingUp;
+    }
+
+    /// Whether what goes wrong now is told: the core hears of every failure once, and so does the log.
+    fn is_first(&self) -> bool {
+        self.reported.is_none()
+    }
+
+    /// Says in the log what has come of opening the listener.
+    fn opened(&self, opened: Opened, log: &Vlog) -> Result<Listener, String> {
+        let (address, listener) = opened.map_err(|failure| {
+            if self.is_first() {
                 log.log(failure.module, Level::Err, &failure.text);
             }
             strerror(&failure.error)
@@ -239,6 +298,15 @@ impl Remote {
             log.log("socket_util", Level::Info, &text);
         }
         Ok(listener)
+    }
+
+    /// Whoever comes in is told from now on; answers with the port.
+    fn watch(&mut self, poller: &Poller, listener: Listener) -> Result<Option<u16>, String> {
+        let token = self.door.token().encode();
+        poller.add(&listener, token, Interest::Read).map_err(|error| strerror(&error))?;
+        let port = listener.port();
+        self.state = State::Open(listener);
+        Ok(port)
     }
 
     /// Tells the core how it went, unless that is what it knows already.
@@ -262,5 +330,11 @@ impl Remote {
             poller.remove(&listener);
             self.state = State::Paused(listener, now_us + pause_us);
         }
+    }
+}
+
+impl AsFd for Listeners {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.threads.as_fd()
     }
 }

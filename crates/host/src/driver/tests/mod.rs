@@ -114,6 +114,7 @@ impl Stand {
                     outside.accept(Door::Peers(PeerPortId(port)), now_us, coverage, events);
                 }
                 Token::Dialling => outside.take_dialled(events),
+                Token::Opened => outside.take_opened(now_us, events),
                 Token::Link(id) => outside.links.on_ready(&outside.poller, LinkId(id), events),
                 Token::Jobs => {
                     for done in execution.jobs.take() {

@@ -158,6 +158,17 @@ fn two_of_ours_speak_over_tcp_with_each_other() {
 }
 
 #[test]
+fn a_member_listens_where_a_name_is_and_is_found_by_it() {
+    let mut stand = Stand::new("name");
+    // A name that the system's resolver knows without asking anybody.
+    let address = format!("tcp:127.1:{}", free_address().port());
+    stand.listen(&address);
+    let (ours, theirs) = stand.pair(FIRST, &address);
+    stand.execute([send(ours, &pattern(5))]);
+    assert_eq!(stand.receive(theirs, 5), *pattern(5));
+}
+
+#[test]
 fn a_peer_that_does_not_read_loses_nothing_and_holds_up_nobody() {
     let mut stand = Stand::new("slow");
     stand.listen("unix:raft");
@@ -309,7 +320,7 @@ fn a_port_that_is_taken_is_tried_again_until_it_is_free() {
 #[test]
 fn an_address_without_a_port_is_none_to_listen_on() {
     let mut stand = Stand::new("no-port");
-    for address in ["tcp:127.0.0.1", "ssl:host.example:6643", "punix:raft", "nonsense"] {
+    for address in ["tcp:127.0.0.1", "ssl:no..name:6643", "punix:raft", "nonsense"] {
         stand.execute([listen(address)]);
         let Event::PeerPort { port: PORT, result: Err(error) } = stand.next() else { panic!() };
         assert_eq!(error, "Address family not supported by protocol", "{address}");
