@@ -261,7 +261,7 @@ fn open_tcp(
     target: &str,
     dscp: Option<u8>,
 ) -> Result<(OwnedFd, u16), ListenError> {
-    let found = passive_addr(host, port).or_else(|| resolve(host, port).ok());
+    let found = passive_addr(host, port).or_else(|| resolve(host, port, 0).ok());
     let address = found.ok_or_else(|| ListenError {
         text: format!("{}: bad IP address \"{host}\"", address_of(target)),
         module: "socket_util",

@@ -46,11 +46,11 @@ impl Stream {
     /// # Errors
     /// Whatever socket(2), connect(2) or the resolver says at once.
     pub fn connect(address: &Address, tls: Option<&Connector>) -> io::Result<Self> {
-        Self::connect_with(address, tls, None)
+        Self::connect_with(address, tls, None, 0)
     }
 
     /// Begins to connect, as [`Stream::connect`] does, with a differentiated services code point
-    /// for TCP.
+    /// for TCP, to the `nth` address of a host that is a name: IPv4 before IPv6, and the first one behind the last.
     ///
     /// # Errors
     /// As [`Stream::connect`].
@@ -58,6 +58,7 @@ impl Stream {
         address: &Address,
         tls: Option<&Connector>,
         dscp: Option<u8>,
+        nth: usize,
     ) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
@@ -66,10 +67,10 @@ impl Stream {
                 in_progress(rustix::net::connect(&fd, &address))?;
                 Ok(Self::Unix(fd))
             }
-            Address::Tcp { host, port } => Ok(Self::Tcp(connect_tcp(host, *port, dscp)?)),
+            Address::Tcp { host, port } => Ok(Self::Tcp(connect_tcp((host, *port), nth, dscp)?)),
             Address::Ssl { host, port } => {
                 let connector = tls.ok_or(Errno::NOPROTOOPT)?;
-                let fd = connect_tcp(host, *port, dscp)?;
+                let fd = connect_tcp((host, *port), nth, dscp)?;
                 Ok(Self::Tls(Box::new(TlsStream::connect(fd, host, connector)?)))
             }
             Address::PassiveUnix(_)
@@ -280,10 +281,10 @@ pub(crate) fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
     socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
 }
 
-fn connect_tcp(host: &str, port: u16, dscp: Option<u8>) -> io::Result<OwnedFd> {
+fn connect_tcp((host, port): (&str, u16), nth: usize, dscp: Option<u8>) -> io::Result<OwnedFd> {
     let address = match socket_addr(host, port) {
         Some(address) => address,
-        None => resolve(host, port)?,
+        None => resolve(host, port, nth)?,
     };
     let fd = tcp_socket(&address)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
@@ -299,8 +300,30 @@ fn in_progress(result: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Where a name is; it may take the system's resolver its time.
-pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+/// Where a name is, by its `nth` address; it may take the system's resolver its time.
+pub(crate) fn resolve(host: &str, port: u16, nth: usize) -> io::Result<SocketAddr> {
     let unreachable = || io::Error::from(Errno::HOSTUNREACH);
-    (host, port).to_socket_addrs().map_err(|_| unreachable())?.next().ok_or_else(unreachable)
+    let found = (host, port).to_socket_addrs().map_err(|_| unreachable())?.collect();
+    nth_of(found, nth).ok_or_else(unreachable)
+}
+
+/// Servers listen on IPv4 unless they are told otherwise, so those addresses come first, as for the reference.
+fn nth_of(mut found: Vec<SocketAddr>, nth: usize) -> Option<SocketAddr> {
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.dedup();
+    found.get(nth.checked_rem(found.len())?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_a_name_have_their_turns() {
+        let ip = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let found = || vec![ip("[::1]:1"), ip("10.0.0.2:1"), ip("10.0.0.1:1")];
+        let turns: Vec<_> = (0..4).filter_map(|nth| nth_of(found(), nth)).collect();
+        assert_eq!(turns, [found()[1], found()[2], found()[0], found()[1]]);
+        assert_eq!(nth_of(vec![], 1), None);
+    }
 }

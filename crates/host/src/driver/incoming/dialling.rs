@@ -1,11 +1,12 @@
 //! Connections in the making: those that the server makes itself, and clients that speak TLS first.
 //!
 //! 1. An address is read, and the options and files of TLS are fetched, if it is for TLS.
-//! 2. A host that is a name is looked up in a thread: the system's resolver may take its time.
+//! 2. A host that is a name is looked up in a thread: the system's resolver may take its time. If it has several
+//!    addresses, each attempt that fails gives the next one its turn.
 //! 3. The thread of [`handshakes`](super::handshakes) makes the stream ready for messages.
 //! 4. [`Dialling::take_finished`] hands it to the loop, unless nobody wants it any more.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -36,6 +37,9 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// Most threads that wait for the system's resolver at once; further attempts to connect fail.
 const RESOLVERS_MAX: usize = 64;
 
+/// Of so many names it is known at most which address has its turn; then all begin with the first one again.
+const TURNS_MAX: usize = 1024;
+
 /// A connection that is to be made.
 pub(crate) struct Call {
     /// Whom it is for.
@@ -46,6 +50,35 @@ pub(crate) struct Call {
     pub(crate) dscp: Option<u8>,
     /// How long it may take; without a limit until it is given up.
     pub(crate) patience: Option<Duration>,
+}
+
+/// An attempt to reach a host that is a name.
+struct Attempt {
+    target: String,
+    /// By which of its addresses.
+    nth: usize,
+}
+
+/// Which address of a name has its turn, if not the first.
+#[derive(Default)]
+struct Turns(BTreeMap<String, usize>);
+
+impl Turns {
+    /// By which address a name is to be reached now.
+    fn attempt(&self, target: &str) -> Attempt {
+        let nth = self.0.get(target).copied().unwrap_or(0);
+        Attempt { target: target.to_owned(), nth }
+    }
+
+    /// The next address has its turn, unless an attempt of the same time has given it that.
+    fn failed(&mut self, Attempt { target, nth }: Attempt) {
+        if self.attempt(&target).nth == nth {
+            if self.0.len() >= TURNS_MAX {
+                self.0.clear();
+            }
+            self.0.insert(target, nth + 1);
+        }
+    }
 }
 
 /// What the helpers of this module report.
@@ -62,8 +95,9 @@ pub(crate) struct Dialling {
     threads: Threads<Report>,
     /// Started when it is first needed.
     handshakes: Option<Handshakes>,
-    /// Whom a connection is being made for.
-    wanted: BTreeSet<Purpose>,
+    /// Whom a connection is being made for, and by which address of a name.
+    wanted: BTreeMap<Purpose, Option<Attempt>>,
+    turns: Turns,
     /// Threads that wait for the system's resolver.
     resolving: Arc<AtomicUsize>,
     /// Where relative sockets are.
@@ -77,7 +111,8 @@ impl Dialling {
             tls: Tls::default(),
             threads: Threads::new()?,
             handshakes: None,
-            wanted: BTreeSet::new(),
+            wanted: BTreeMap::new(),
+            turns: Turns::default(),
             resolving: Arc::default(),
             rundir,
             log,
@@ -128,20 +163,21 @@ impl Dialling {
         let Call { purpose, target, dscp, patience } = call;
         let address = self.address(&target, purpose)?;
         let connector = self.connector(&address)?;
-        let needs_lookup = address.needs_lookup();
+        let attempt = address.needs_lookup().then(|| self.turns.attempt(&target));
+        let nth = attempt.as_ref().map_or(0, |attempt| attempt.nth);
         let connect = move || -> io::Result<Unfinished> {
-            let stream = Stream::connect_with(&address, connector.as_ref(), dscp)?;
+            let stream = Stream::connect_with(&address, connector.as_ref(), dscp, nth)?;
             if let Purpose::Peer(_) = purpose {
                 stream.end_if_silent(PEER_SILENCE)?;
             }
             Ok(Unfinished { stream, purpose, name: target, patience })
         };
-        if needs_lookup {
+        if attempt.is_some() {
             self.look_up(purpose, connect)?;
         } else {
             self.shake_hands(connect()?)?;
         }
-        self.wanted.insert(purpose);
+        self.wanted.insert(purpose, attempt);
         Ok(())
     }
 
@@ -202,9 +238,9 @@ impl Dialling {
 
     /// Nobody wants the connection any more.
     pub(crate) fn give_up(&mut self, purpose: Purpose) {
-        if self.wanted.remove(&purpose)
-            && let Some(handshakes) = &self.handshakes
-        {
+        let Some(attempt) = self.wanted.remove(&purpose) else { return };
+        attempt.into_iter().for_each(|attempt| self.turns.failed(attempt));
+        if let Some(handshakes) = &self.handshakes {
             handshakes.give_up(purpose);
         }
     }
@@ -224,7 +260,7 @@ impl Dialling {
     /// A host has been looked up; what has come of the connection, if that is the end of it.
     fn on_begun(&mut self, unfinished: Unfinished) -> Option<Finished> {
         let (purpose, name) = (unfinished.purpose, unfinished.name.clone());
-        if !self.wanted.contains(&purpose) {
+        if !self.wanted.contains_key(&purpose) {
             return None;
         }
         let error = self.shake_hands(unfinished).err()?;
@@ -234,13 +270,15 @@ impl Dialling {
     /// Logs what TLS has to say and drops what nobody wants any more.
     fn finish(&mut self, mut finished: Finished) -> Option<Finished> {
         self.say("ssl_handshake", std::mem::take(&mut finished.log));
-        let is_wanted = match finished.purpose {
-            Purpose::Client(_) | Purpose::Caller(_) => true,
+        match finished.purpose {
+            Purpose::Client(_) | Purpose::Caller(_) => {}
             Purpose::Manager(_) | Purpose::Link(_) | Purpose::Peer(_) => {
-                self.wanted.remove(&finished.purpose)
+                let attempt = self.wanted.remove(&finished.purpose)?;
+                let failed = attempt.filter(|_| finished.result.is_err());
+                failed.into_iter().for_each(|attempt| self.turns.failed(attempt));
             }
-        };
-        is_wanted.then_some(finished)
+        }
+        Some(finished)
     }
 
     /// Logs what TLS has to say, limited by where it was said, for peers can provoke it; who asks
@@ -275,5 +313,24 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_fails_gives_the_next_address_its_turn_once() {
+        let mut turns = Turns::default();
+        let (one, other) = (turns.attempt("tcp:a:1"), turns.attempt("tcp:a:1"));
+        turns.failed(one);
+        turns.failed(other);
+        assert_eq!(turns.attempt("tcp:a:1").nth, 1);
+        assert_eq!(turns.attempt("tcp:b:1").nth, 0);
+        for other in 0..2 * TURNS_MAX {
+            turns.failed(turns.attempt(&format!("tcp:{other}:1")));
+        }
+        assert!(turns.0.len() <= TURNS_MAX);
     }
 }
