@@ -10,6 +10,10 @@ use crate::ops::select::write_row;
 /// Bytes of a piece of a long result, or a row more.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
+/// What the results of one request may take before one more `select` adds to them, in bytes; beyond
+/// it that fails. A short request could ask for all rows any number of times.
+pub(crate) const RESULTS_BYTES_MAX: usize = 256 << 20;
+
 /// Rows of a result that are not written yet.
 #[derive(Debug)]
 pub(crate) struct LateRows {

@@ -44,6 +44,8 @@ pub(crate) struct Run<'db, 'e> {
     pub(crate) out: Vec<u8>,
     /// Rows that are not written yet, if that may be.
     pub(crate) late: Option<Vec<LateRows>>,
+    /// What those occupy, in bytes.
+    late_bytes: usize,
     pub(crate) durable: bool,
     pub(crate) comment: Option<String>,
 }
@@ -138,6 +140,7 @@ impl<'db, 'e> Run<'db, 'e> {
             may_wait: env.may_wait,
             out: Vec::with_capacity(REPLY_ROOM),
             late: None,
+            late_bytes: 0,
             durable: false,
             comment: None,
         }

@@ -268,3 +268,21 @@ fn whatever_writes_is_no_reader() {
         assert_eq!(is_read_only(&operations), expected, "{request}");
     }
 }
+
+#[test]
+fn a_short_request_does_not_have_results_without_end() {
+    let mut db = database();
+    let name = "x".repeat(8 << 20);
+    let insert = format!(r#"[{{"op":"insert","table":"Root","row":{{"name":"{name}"}}}}]"#);
+    run(&mut db, &insert, 90, u64::MAX);
+    let select = r#"{"op":"select","table":"Root","where":[],"columns":["name"]}"#;
+    let update = r#"{"op":"update","table":"Leaf","where":[],"row":{"n":77}}"#;
+    let request = format!("[{update},{}]", vec![select; 40].join(","));
+    let reply = end(run(&mut db, &request, 91, u64::MAX));
+    assert!(reply.len() < 300 << 20, "{}", reply.len());
+    let error = &reply[reply.len() - 300..];
+    assert!(error.contains(r#""error":"resources exhausted""#), "{error}");
+    // Nothing of the request is left.
+    let found = r#"[{"op":"select","table":"Leaf","where":[["n","==",77]]}]"#;
+    assert_eq!(end(run(&mut db, found, 92, u64::MAX)), r#"[{"rows":[]}]"#);
+}

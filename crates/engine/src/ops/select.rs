@@ -3,11 +3,11 @@
 
 use weir_data::condition::Condition;
 use weir_data::parser::{ARRAY, INTEGER, OBJECT, OPTIONAL};
-use weir_data::{AtomRef, AtomType, ColumnId, Row, TableSchema};
+use weir_data::{AtomRef, AtomType, ColumnId, Error, Row, TableSchema};
 use weir_json::Text;
 
 use super::{Op, OpResult, Run, columns, rows};
-use crate::late::{LateRows, PIECE_BYTES};
+use crate::late::{LateRows, PIECE_BYTES, RESULTS_BYTES_MAX};
 use crate::meter;
 use crate::page::Page;
 
@@ -23,6 +23,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let schema = op.schema.table(table);
     let condition = Condition::parse(condition, schema, Some(&mut run.symbols))?;
     let columns = columns(columns_text, schema)?;
+    check_room(run)?;
     let sort = sort.map(|sort| schema.parse_column_set(sort)).transpose()?.unwrap_or_default();
 
     let page =
@@ -48,7 +49,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     out.extend_from_slice(b"{\"rows\":[");
     for (at, row) in found.iter().enumerate() {
         if let Some(late) = run.late.as_mut().filter(|_| out.len() - begin >= PIECE_BYTES) {
-            let rows = found[at..].iter().map(|row| (*row).clone()).collect();
+            let rows: Vec<Row> = found[at..].iter().map(|row| (*row).clone()).collect();
+            run.late_bytes += rows.len() * size_of::<Row>();
             late.push(LateRows { at: out.len(), table, columns, rows });
             break;
         }
@@ -62,6 +64,16 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     }
     out.extend_from_slice(b"]}");
     Ok(())
+}
+
+/// Whether the results so far leave room for those of one more operation.
+fn check_room(run: &Run<'_, '_>) -> Result<(), Error> {
+    if run.out.len() + run.late_bytes < RESULTS_BYTES_MAX {
+        return Ok(());
+    }
+    let details =
+        format!("the results of the operations before this one take {RESULTS_BYTES_MAX} bytes");
+    Err(Error::new("resources exhausted", details))
 }
 
 /// Takes the members that ask for a page of rows in order: `order_by`, `limit` and `after`.
