@@ -110,7 +110,7 @@ impl Attempt {
         // of them.
         let log = run.txn.end_log();
         let names = run.take_names();
-        let (_, _, results) = Results::of(run, failed, operations.is_empty());
+        let (_, _, results) = Results::of(run, failed, operations);
         let mut edited: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (at, (table, uuid, _)) in log.iter().enumerate() {
             edited.entry((*table, *uuid)).or_default().push(at);

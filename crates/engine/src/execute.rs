@@ -23,6 +23,12 @@ use crate::reads::Reads;
 use crate::transaction::Transaction;
 use crate::view;
 
+/// What one request brings to rows may take so many bytes of text, unless the request itself is as long: each
+/// row has its own in the record and in updates, however short the request is.
+const CHANGE_BYTES_MAX: usize = 1 << 30;
+/// How often a longer request may bring what it has.
+const CHANGE_SHARE: usize = 4;
+
 /// What executing a request needs besides the database.
 pub struct Env<'e> {
     /// Where new rows and versions get their UUIDs.
@@ -190,7 +196,7 @@ fn run_all(
         Ok(failed) => failed,
         Err(unanswered) => return unanswered.outcome(run.txn.abort()),
     };
-    let (txn, late, results) = Results::of(run, failed, operations.is_empty());
+    let (txn, late, results) = Results::of(run, failed, operations);
     let mut outcome = results.conclude(txn, env.uuids, budget);
     if let (Outcome::Done(done), Some(late)) = (&mut outcome, late.filter(|late| !late.is_empty()))
     {
@@ -263,7 +269,8 @@ pub(crate) fn is_insert(operation: Text<'_>) -> bool {
 pub(crate) struct Results {
     /// The reply, as far as it is written.
     reply: Vec<u8>,
-    is_empty: bool,
+    /// Bytes of the operations.
+    text: usize,
     failed: bool,
     durable: bool,
     comment: Option<String>,
@@ -276,11 +283,12 @@ impl Results {
     pub(crate) fn of<'db>(
         run: Run<'db, '_>,
         failed: bool,
-        is_empty: bool,
+        operations: &[Text<'_>],
     ) -> (Transaction<'db>, Option<Vec<LateRows>>, Self) {
         let Run { txn, out: reply, late, planner, durable, comment, .. } = run;
         let (work, slowest) = (planner.work, planner.slowest);
-        (txn, late, Self { reply, is_empty, failed, durable, comment, work, slowest })
+        let text = operations.iter().map(|operation| operation.as_bytes().len()).sum();
+        (txn, late, Self { reply, text, failed, durable, comment, work, slowest })
     }
 
     /// Whether an operation has failed, and nothing is to remain of the others.
@@ -305,18 +313,19 @@ impl Results {
         uuids: &mut UuidSource,
         budget: u64,
     ) -> Outcome {
-        let Self { mut reply, is_empty, failed, durable, comment, work, slowest } = self;
+        let Self { mut reply, text, failed, durable, comment, work, slowest } = self;
         let cost = txn.meter.spent();
         let delta = if failed {
             txn.abort();
             None
         } else {
-            match commit::within_budget(txn, uuids) {
+            match check_size(txn, text).and_then(|txn| commit::within_budget(txn, uuids)) {
                 Ok(Some(delta)) => Some(delta),
                 // The commit has spent what was left.
                 Ok(None) => return Outcome::TooLong { cost: budget },
                 Err(error) => {
-                    if !is_empty {
+                    // No operation is without text.
+                    if text > 0 {
                         reply.push(b',');
                     }
                     error.write(&mut reply);
@@ -329,6 +338,16 @@ impl Results {
         let delta = delta.filter(|delta| !delta.is_empty());
         Outcome::Done(Done { reply, late: None, delta, durable, comment, work, slowest, cost })
     }
+}
+
+/// A transaction that brings no more to rows than it may, being asked for by so many bytes.
+fn check_size(txn: Transaction<'_>, text: usize) -> Result<Transaction<'_>, Error> {
+    let most = CHANGE_BYTES_MAX.max(text.saturating_mul(CHANGE_SHARE));
+    if !txn.has_more_than(most, text) {
+        return Ok(txn);
+    }
+    txn.abort();
+    Err(Error::new("resources exhausted", format!("a change of more than {most} bytes")))
 }
 
 /// Whether none of the operations can change anything or wait, whatever becomes of them.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_data::delta::{Change, ColumnDelta, TableDelta};
 use weir_data::{
-    Atom, ColumnId, Datum, Delta, Row, RowDelta, Schema, Store, TableId, Uuid, UuidSource,
+    Atom, AtomRef, ColumnId, Datum, Delta, Row, RowDelta, Schema, Store, TableId, Uuid, UuidSource,
 };
 
 use crate::database::Database;
@@ -223,6 +223,37 @@ impl<'db> Transaction<'db> {
         self.journal.tables.iter().map(|entry| entry.0)
     }
 
+    /// Whether the text of what comes to rows takes more than `most` bytes, as little as it may be. What the
+    /// transaction has been asked for has `text` bytes: so many come to a row at most.
+    pub(crate) fn has_more_than(&self, most: usize, text: usize) -> bool {
+        let rows: usize = self.journal.tables.iter().map(|(_, rows)| rows.iter().len()).sum();
+        if rows.saturating_mul(text) <= most {
+            return false;
+        }
+        let texts = |entries: &mut dyn Iterator<Item = (AtomRef<'_>, Option<AtomRef<'_>>)>| {
+            let atoms = entries.flat_map(|(key, value)| [Some(key), value]).flatten();
+            atoms.map(text_bytes).sum::<usize>()
+        };
+        let mut left = most;
+        self.touches().any(|(table, uuid, touch)| {
+            let come = match touch {
+                Touch::Inserted => self.store().get(table, uuid).map_or(0, |row| {
+                    let columns = self.schema().table(table).data_columns();
+                    columns.map(|(column, _)| texts(&mut row.get(column).entries())).sum()
+                }),
+                Touch::Changed(columns) => {
+                    columns.iter().map(|delta| texts(&mut delta.change.added())).sum()
+                }
+                Touch::Deleted(_) | Touch::Nothing => 0,
+            };
+            match left.checked_sub(come) {
+                Some(rest) => left = rest,
+                None => return true,
+            }
+            false
+        })
+    }
+
     /// Forgets columns that were changed back, and rows of which nothing else changed.
     pub(crate) fn drop_unchanged(&mut self) {
         let rows = self.journal.tables.iter_mut().flat_map(|entry| entry.1.iter_mut());
@@ -310,6 +341,15 @@ impl<'db> Transaction<'db> {
         }
         tables.sort_by_key(|delta| delta.table);
         (self.db, Delta { tables })
+    }
+}
+
+/// Bytes of the text of an atom, at the least.
+fn text_bytes(atom: AtomRef<'_>) -> usize {
+    match atom {
+        AtomRef::String(text) => text.as_str().len() + 3,
+        AtomRef::Uuid(_) => 48,
+        AtomRef::Integer(_) | AtomRef::Real(_) | AtomRef::Boolean(_) => 2,
     }
 }
 

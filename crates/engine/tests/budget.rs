@@ -286,3 +286,21 @@ fn a_short_request_does_not_have_results_without_end() {
     let found = r#"[{"op":"select","table":"Leaf","where":[["n","==",77]]}]"#;
     assert_eq!(end(run(&mut db, found, 92, u64::MAX)), r#"[{"rows":[]}]"#);
 }
+
+/// Each row would have it in the record of the change.
+#[test]
+fn a_long_string_does_not_go_to_all_rows() {
+    let mut db = database();
+    let root = |i| format!(r#"{{"op":"insert","table":"Root","row":{{"name":"r{i}"}}}}"#);
+    let roots: Vec<String> = (10..210).map(root).collect();
+    run(&mut db, &format!("[{}]", roots.join(",")), 90, u64::MAX);
+    let update = |bytes: usize| {
+        let tag = "x".repeat(bytes);
+        format!(r#"[{{"op":"update","table":"Root","where":[],"row":{{"tags":"{tag}"}}}}]"#)
+    };
+    let before = db.state_hash();
+    let reply = end(run(&mut db, &update(6 << 20), 91, u64::MAX));
+    assert!(reply.contains(r#""error":"resources exhausted""#), "{reply}");
+    assert_eq!(db.state_hash(), before);
+    assert_eq!(end(run(&mut db, &update(4 << 20), 92, u64::MAX)), r#"[{"count":210}]"#);
+}
