@@ -463,14 +463,22 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     },
     Fault {
         name: "batch-outlives-leader",
-        places: &[Place {
-            file: "crates/server/src/server/clustering/mod.rs",
-            good: "        // It was one of the leader that this member was.
+        places: &[
+            Place {
+                file: "crates/server/src/server/clustering/mod.rs",
+                good: "        // It was one of the leader that this member was.
         self.give_batch_up(db);",
-            bad: "        if !PLANTED || leader.is_some() {
+                bad: "        if !PLANTED || leader.is_some() {
             self.give_batch_up(db);
         }",
-        }],
+            },
+            // Its patience would hide that.
+            Place {
+                file: "crates/server/src/server/clustering/mod.rs",
+                good: "            if is_tired {",
+                bad: "            if is_tired && (!PLANTED || self.clusters.part_mut(db).told.leads) {",
+            },
+        ],
         test: SERVERS,
         found_by: "served",
         alone: true,
