@@ -52,6 +52,36 @@ pub(crate) fn within_budget(
     }
 }
 
+/// As [`commit`], of what another server has made of its rows: what it has not collected or taken out stays.
+///
+/// # Errors
+/// As there.
+pub(crate) fn commit_as_told(
+    mut txn: Transaction<'_>,
+    uuids: &mut UuidSource,
+) -> Result<Delta, Error> {
+    txn.drop_unchanged();
+    match check(&txn) {
+        Ok(counts) => {
+            txn.renew_versions(uuids);
+            Ok(take_effect(txn, &counts))
+        }
+        Err(error) => {
+            txn.abort();
+            Err(error)
+        }
+    }
+}
+
+/// What a commit checks, of rows that it leaves as they are.
+fn check(txn: &Transaction<'_>) -> Result<StrongCounts, Error> {
+    let counts = references::count_strong(txn)?;
+    references::check_deleted(txn, &counts)?;
+    max_rows::check(txn)?;
+    uniqueness::check(txn)?;
+    Ok(counts)
+}
+
 /// `None` if the meter stopped a cascade.
 fn run_phases(
     txn: &mut Transaction<'_>,

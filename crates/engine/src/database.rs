@@ -43,6 +43,16 @@ impl Database {
         load::derive(Self::bare(store, seed)).map(|(database, _)| database)
     }
 
+    /// A database of the rows that another server has told: just these. The packaged server can have weak
+    /// references to rows that are gone, and take them out later; a difference that takes out what is not here
+    /// would put it in.
+    ///
+    /// # Errors
+    /// As [`Database::from_store`]'s.
+    pub fn from_told(store: Store, seed: u64) -> Result<Self, Error> {
+        load::derive_as_told(Self::bare(store, seed))
+    }
+
     pub(crate) fn bare(store: Store, seed: u64) -> Self {
         let links = Links::new(store.schema(), seed);
         let indexes = Indexes::new(store.schema(), seed);

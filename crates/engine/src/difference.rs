@@ -132,8 +132,8 @@ fn twice(schema: &Arc<Schema>, table: TableId, uuid: Uuid) -> Error {
     Error::ovsdb(format!("row {uuid} of table {name} is there twice"))
 }
 
-/// Makes the rows what others were found to be that were compared with them: one transaction, with
-/// every check of a commit. Answers with what has changed.
+/// Makes the rows what others were found to be that were compared with them, and nothing else: one transaction,
+/// with every check of a commit. Answers with what has changed.
 ///
 /// # Errors
 /// As a commit's; nothing has changed then.
@@ -142,8 +142,13 @@ pub fn take_over(
     difference: Delta,
     uuids: &mut UuidSource,
 ) -> Result<Delta, Error> {
+    commit::commit_as_told(made(db, difference), uuids)
+}
+
+/// A transaction that has made a change.
+fn made(db: &mut Database, change: Delta) -> Transaction<'_> {
     let mut txn = Transaction::new(db);
-    for TableDelta { table, rows } in difference.tables {
+    for TableDelta { table, rows } in change.tables {
         for (uuid, row) in rows {
             match row {
                 RowDelta::Insert(row) => txn.insert(table, row),
@@ -156,5 +161,5 @@ pub fn take_over(
             }
         }
     }
-    commit::commit(txn, uuids)
+    txn
 }

@@ -29,6 +29,18 @@ pub(crate) fn derive(mut db: Database) -> Result<(Database, Delta), Error> {
     Ok((db, repairs))
 }
 
+/// As [`derive`], of rows that another server has told: what a commit would repair stays, since differences to
+/// these rows will come from there.
+pub(crate) fn derive_as_told(mut db: Database) -> Result<Database, Error> {
+    count_strong(&mut db)?;
+    for (table, _) in db.schema().clone().table_ids() {
+        commit::check_max_rows(&db.store, table)?;
+    }
+    db.links.link_weak(&db.store);
+    index_rows(&mut db)?;
+    Ok(db)
+}
+
 fn count_strong(db: &mut Database) -> Result<(), Error> {
     let Database { store, links, .. } = db;
     let mut held = Vec::new();

@@ -1,9 +1,13 @@
 //! Rows from a file: what is derived from them, and what is repaired.
 
-use weir_data::{Error, Row, Store, Uuid};
+use weir_data::{
+    Atom, ColumnEdit, Datum, Edit, Error, Row, RowEdit, Store, Uuid, UuidSource, sorted::Sorted,
+};
 
-use super::scenario::{Scenario, json, json_set, uuid};
+use super::scenario::{Scenario, Steps, json, json_set, uuid};
 use crate::database::Database;
+use crate::difference::{Difference, take_over};
+use crate::follow;
 
 const TABLES: &str = r#"
     "Root":{"isRoot":true,"indexes":[["name"]],"maxRows":3,"columns":{
@@ -17,7 +21,14 @@ const TABLES: &str = r#"
                          "min":0,"max":1}}}}"#;
 
 /// A database of rows that no commit has seen, as a file may hold them.
-fn load(fill: impl FnOnce(&mut super::scenario::Steps<'_>)) -> Result<Scenario, Error> {
+fn load(fill: impl FnOnce(&mut Steps<'_>)) -> Result<Scenario, Error> {
+    load_by(Database::from_store, fill)
+}
+
+fn load_by(
+    make: impl FnOnce(Store, u64) -> Result<Database, Error>,
+    fill: impl FnOnce(&mut Steps<'_>),
+) -> Result<Scenario, Error> {
     let mut scenario = Scenario::new(TABLES);
     let schema = scenario.db.schema().clone();
     let mut store = Store::new(schema.clone(), 5);
@@ -30,7 +41,7 @@ fn load(fill: impl FnOnce(&mut super::scenario::Steps<'_>)) -> Result<Scenario, 
             }
         }
     });
-    scenario.db = Database::from_store(store, 5)?;
+    scenario.db = make(store, 5)?;
     Ok(scenario)
 }
 
@@ -79,4 +90,41 @@ fn a_file_that_breaks_a_rule_is_refused() {
         (1..).zip(names).for_each(|(n, name)| t.insert("Root", n, &[("name", name)]));
     });
     assert!(error(many).contains("to contain 4 rows"));
+}
+
+/// Where it came from, the reference that leads nowhere is still there, and taken out later: a difference of it
+/// would put in what is not here.
+#[test]
+fn what_another_server_has_told_stays_until_it_says_otherwise() {
+    let map = format!(r#"["map",[[{},{}]]]"#, json(99), json(12));
+    let fill = |t: &mut Steps<'_>| {
+        t.insert("Root", 1, &[("map", &map)]);
+        t.insert("Kid", 12, &[("owner", &json(77))]);
+        t.insert("Kid", 13, &[]);
+    };
+    let mut s = load_by(Database::from_told, fill).unwrap();
+    assert_eq!(s.value("Kid", 12, "owner").as_deref(), Some(&*json(77)));
+    assert!(s.value("Kid", 13, "next").is_some());
+
+    let (root, kid) =
+        (s.db.schema().table_id("Root").unwrap(), s.db.schema().table_id("Kid").unwrap());
+    let column = s.db.schema().table(root).column_id("map").unwrap();
+    let pair = (Atom::Uuid(uuid(99)), Atom::Uuid(uuid(12)));
+    let value = Datum::map(Sorted::from_sorted(vec![pair]));
+    let edit = Edit::Modify(vec![ColumnEdit { column, value, is_difference: true }]);
+    let edits = vec![RowEdit { table: root, uuid: uuid(1), edit }];
+    let mut uuids = UuidSource::new([3; 4]);
+    follow(&mut s.db, edits, &mut uuids).unwrap();
+    assert_eq!(s.value("Root", 1, "map").as_deref(), Some(r#"["map",[]]"#));
+
+    // All rows once more, with another reference of that kind.
+    let told = load_by(Database::from_told, fill).unwrap();
+    let mut difference = Difference::new(&s.db.snapshot(), 7);
+    for table in [root, kid] {
+        for row in told.db.store().table(table).iter() {
+            difference.row(table, row.clone()).unwrap();
+        }
+    }
+    take_over(&mut s.db, difference.end().unwrap(), &mut uuids).unwrap();
+    assert_eq!(s.value("Root", 1, "map"), told.value("Root", 1, "map"));
 }

@@ -127,7 +127,7 @@ impl Target {
         match self {
             Self::Difference(difference) => difference.end().map(Rows::Changed).map_err(nonsense),
             Self::Store(store) | Self::Shared(store, ..) => match before {
-                None => Database::from_store(store, seed).map(|it| Rows::Fresh(Box::new(it))),
+                None => Database::from_told(store, seed).map(|it| Rows::Fresh(Box::new(it))),
                 Some(before) => {
                     adopt(before, store, uuids, seed).map(|it| Rows::Recast(Box::new(it)))
                 }
