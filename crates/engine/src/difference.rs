@@ -145,6 +145,18 @@ pub fn take_over(
     commit::commit_as_told(made(db, difference), uuids)
 }
 
+/// Makes a change as a transaction of this database, with all that a commit checks and repairs.
+///
+/// # Errors
+/// As a commit's; nothing has changed then.
+pub(crate) fn commit_with_repairs(
+    db: &mut Database,
+    change: Delta,
+    uuids: &mut UuidSource,
+) -> Result<Delta, Error> {
+    commit::commit(made(db, change), uuids)
+}
+
 /// A transaction that has made a change.
 fn made(db: &mut Database, change: Delta) -> Transaction<'_> {
     let mut txn = Transaction::new(db);

@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 
 use weir_data::delta::{Change, TableDelta};
+use weir_data::types::RefKind;
 use weir_data::{
     Atom, ColumnDelta, ColumnEdit, ColumnId, Datum, Delta, Edit, Error, Row, RowDelta, RowEdit,
     Store, TableId, TableSchema, Uuid, UuidSource,
 };
 
 use crate::database::Database;
+use crate::difference;
+use crate::links::Reference;
 
 /// Makes the edits of one transaction take effect, in whatever order they come; answers with what
 /// they changed, which may be less than they name, or nothing: then it has no position of its own.
@@ -30,6 +33,40 @@ pub fn follow(
         db.apply(&delta);
     }
     Ok(delta)
+}
+
+/// As [`follow`], of an entry of a cluster's log. Where that leaves weak references to rows that are gone, as the
+/// packaged server's may, they are taken out: members that read such an entry in their files do so, too.
+///
+/// # Errors
+/// As [`follow`], and as a commit's where there is something to be taken out.
+pub fn follow_entry(
+    db: &mut Database,
+    edits: Vec<RowEdit>,
+    uuids: &mut UuidSource,
+) -> Result<Delta, Error> {
+    let delta = follow(db, edits, uuids)?;
+    if !leaves_dangling(db, &delta) {
+        return Ok(delta);
+    }
+    db.revert(&delta);
+    difference::commit_with_repairs(db, delta, uuids)
+}
+
+/// Whether a change that has been made leaves weak references to rows that are not there.
+fn leaves_dangling(db: &Database, delta: &Delta) -> bool {
+    let links = &db.links;
+    let dangles = |references: &mut dyn Iterator<Item = Reference<'_>>| {
+        let mut weak = references.filter(|reference| reference.kind == RefKind::Weak);
+        weak.any(|reference| db.store.table(reference.table).slot(reference.to).is_none())
+    };
+    delta.rows().any(|(table, uuid, row)| match row {
+        RowDelta::Delete(_) => links.weak_to(table, uuid).next().is_some(),
+        RowDelta::Insert(row) => links.refers(table) && dangles(&mut links.of_row(table, row)),
+        RowDelta::Modify(columns) => {
+            links.refers(table) && dangles(&mut links.of_changes(table, columns, true))
+        }
+    })
 }
 
 /// What edits of one transaction would change, in whatever order they come.

@@ -61,7 +61,7 @@ pub use execute::{
     read,
 };
 pub use explain::{explain, explain_on};
-pub use follow::{difference_of, follow};
+pub use follow::{difference_of, follow, follow_entry};
 pub use keys::{KeyBudget, KeyEvent, KeyKind, KeyName};
 pub use late::LateReply;
 pub use meter::{Watcher, Word};

@@ -7,7 +7,7 @@ use weir_data::{
 use super::scenario::{Scenario, Steps, json, json_set, uuid};
 use crate::database::Database;
 use crate::difference::{Difference, take_over};
-use crate::follow;
+use crate::{follow, follow_entry};
 
 const TABLES: &str = r#"
     "Root":{"isRoot":true,"indexes":[["name"]],"maxRows":3,"columns":{
@@ -127,4 +127,22 @@ fn what_another_server_has_told_stays_until_it_says_otherwise() {
     }
     take_over(&mut s.db, difference.end().unwrap(), &mut uuids).unwrap();
     assert_eq!(s.value("Root", 1, "map"), told.value("Root", 1, "map"));
+}
+
+/// A member that reads the entry in its file takes it out, too.
+#[test]
+fn a_reference_that_an_entry_leaves_dangling_goes() {
+    let fill = |t: &mut Steps<'_>| {
+        t.insert("Root", 1, &[("kids", &json(10))]);
+        t.insert("Root", 2, &[("name", "\"b\"")]);
+        t.insert("Kid", 10, &[("owner", &json(2))]);
+    };
+    let mut s = load(fill).unwrap();
+    let root = s.db.schema().table_id("Root").unwrap();
+    let edits = vec![RowEdit { table: root, uuid: uuid(2), edit: Edit::Delete }];
+    let position = s.db.position();
+    let delta = follow_entry(&mut s.db, edits, &mut UuidSource::new([3; 4])).unwrap();
+    assert_eq!((delta.rows().count(), s.db.position()), (2, position + 1));
+    assert_eq!(s.value("Kid", 10, "owner").as_deref(), Some(r#"["set",[]]"#));
+    assert_eq!(s.db.weak_refs(), 0);
 }

@@ -270,6 +270,6 @@ impl Follower {
         let make = || (Arc::clone(schema), Decoder::new(schema));
         let (_, decoder) = self.decoder.get_or_insert_with(make);
         let edits = decoder.decode(transaction, database.store(), uuids)?;
-        weir_engine::follow(database, edits, uuids)
+        weir_engine::follow_entry(database, edits, uuids)
     }
 }
