@@ -66,6 +66,30 @@ fn a_default_that_its_constraint_forbids_is_read_back() {
     assert!(other.warning.unwrap().contains("is not one of the allowed values"));
 }
 
+/// Whoever wrote the last record had taken out the reference to the row that goes, and could have two others.
+#[test]
+fn a_reference_to_a_row_that_is_gone_takes_no_room() {
+    let schema = r#"{"name":"D","tables":{"T":{"isRoot":true,"columns":{"w":{"type":{
+        "key":{"type":"uuid","refTable":"T","refType":"weak"},"min":0,"max":2}}}}}}"#;
+    let id = |n: u32| format!("6e4d5c9e-32ba-4e6f-9b49-b7e1a0a6a1a{n}");
+    let (one, gone, two, three) = (id(1), id(2), id(3), id(4));
+    let rows = format!(
+        r#"{{"T":{{"{one}":{{"w":["uuid","{gone}"]}},"{gone}":{{}},"{two}":{{}},"{three}":{{}}}}}}"#
+    );
+    let others = format!(r#"["set",[["uuid","{two}"],["uuid","{three}"]]]"#);
+    let mut bytes = Vec::new();
+    for text in [
+        schema,
+        &rows,
+        &format!(r#"{{"_is_diff":true,"T":{{"{gone}":null}}}}"#),
+        &format!(r#"{{"_is_diff":true,"T":{{"{one}":{{"w":{others}}}}}}}"#),
+    ] {
+        write_record(&mut bytes, text.as_bytes());
+    }
+    let loaded = load(&bytes).unwrap();
+    assert_eq!((loaded.warning, loaded.records), (None, 4));
+}
+
 #[test]
 fn columns_that_are_not_kept_come_back_as_defaults() {
     let mut seen = 0;
