@@ -101,7 +101,7 @@ fn host_options(given: ServerOptions, dirs: &Dirs) -> Result<Options, Failure> {
 /// Bytes that messages on their way may take together, if the operator says so.
 const MESSAGE_MEMORY: &str = "WEIR_MESSAGE_MEMORY";
 
-/// Bytes that waiting transactions, monitors and locks of all clients may take, likewise.
+/// Bytes that waiting transactions, results, monitors and locks of all clients may take, likewise.
 const KEPT_MEMORY: &str = "WEIR_KEPT_MEMORY";
 
 fn bytes_in(variable: &str) -> Option<usize> {

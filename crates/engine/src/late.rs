@@ -12,7 +12,7 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// What the results of one request may take before one more `select` adds to them, in bytes; beyond
 /// it that fails. A short request could ask for all rows any number of times.
-pub(crate) const RESULTS_BYTES_MAX: usize = 256 << 20;
+pub(crate) const RESULTS_BYTES_MAX: usize = 128 << 20;
 
 /// Rows of a result that are not written yet.
 #[derive(Debug)]
@@ -23,6 +23,13 @@ pub(crate) struct LateRows {
     /// The columns of each row, in the order in which they are written.
     pub(crate) columns: Vec<ColumnId>,
     pub(crate) rows: Vec<Row>,
+}
+
+impl LateRows {
+    /// What they occupy, but for the rows themselves, which are the database's as a rule.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.columns) + size_of_val(&*self.rows)
+    }
 }
 
 /// A reply that is not all written: its pieces, one after another. A clone goes on from where the
@@ -48,6 +55,12 @@ struct Parts {
 impl LateReply {
     pub(crate) fn new(schema: Arc<Schema>, reply: Vec<u8>, late: Vec<LateRows>) -> Self {
         Self { parts: Arc::new(Parts { schema, reply, late }), written: 0, runs: 0, rows: 0 }
+    }
+
+    /// What it occupies in bytes, but for the rows themselves, which are the database's as a rule.
+    pub fn bytes(&self) -> usize {
+        let Parts { reply, late, .. } = &*self.parts;
+        reply.capacity() + late.iter().map(LateRows::bytes).sum::<usize>()
     }
 
     /// Appends the next piece; false if it is the last.

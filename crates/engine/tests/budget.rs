@@ -279,7 +279,7 @@ fn a_short_request_does_not_have_results_without_end() {
     let update = r#"{"op":"update","table":"Leaf","where":[],"row":{"n":77}}"#;
     let request = format!("[{update},{}]", vec![select; 40].join(","));
     let reply = end(run(&mut db, &request, 91, u64::MAX));
-    assert!(reply.len() < 300 << 20, "{}", reply.len());
+    assert!(reply.len() < 160 << 20, "{}", reply.len());
     let error = &reply[reply.len() - 300..];
     assert!(error.contains(r#""error":"resources exhausted""#), "{error}");
     // Nothing of the request is left.

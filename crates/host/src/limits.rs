@@ -14,10 +14,10 @@ const INPUT_SHARE: u64 = 4;
 /// Unparsed messages may take as much, in bytes, however little memory there is.
 const INPUT_BYTES_MIN: u64 = 256 << 20;
 
-/// Waiting transactions, monitors and locks of all clients may take this part of the memory.
+/// Waiting transactions, results, monitors and locks of all clients may take this part of the memory.
 const KEPT_SHARE: u64 = 8;
 
-/// Waiting transactions, monitors and locks may take as much, in bytes, on the smallest machine.
+/// Waiting transactions, results, monitors and locks may take as much, in bytes, on the smallest machine.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 
 /// What clients have not taken may take this part of the memory, of all together.

@@ -28,7 +28,7 @@ pub struct Config {
     pub saved: Option<Vec<u8>>,
     /// In which form they are written.
     pub files: FileForms,
-    /// Most bytes that waiting transactions, conversions, monitors and locks of all sessions may
+    /// Most bytes that waiting transactions, conversions, results, monitors and locks of all sessions may
     /// take together, by default 1 GiB: the shell knows what memory there is.
     pub kept_bytes_max: Option<usize>,
 }

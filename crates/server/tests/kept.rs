@@ -354,3 +354,38 @@ fn what_goes_on_for_nobody_takes_room_from_nobody() {
     assert!(!is_refused(&shell.call(client, &big_lock(1, 9 * MIB))));
     assert!(shell.disconnected.is_empty());
 }
+
+#[test]
+fn results_that_nobody_takes_count_for_who_asked_for_them() {
+    let mut shell = start(8 * MIB);
+    let [reader, greedy, modest] = [shell.connect(), shell.connect(), shell.connect()];
+    for id in 0..5 {
+        let insert = crate::shell::insert(&format!("{id}{}", "p".repeat(400_000)));
+        assert!(shell.call(modest, &transact(id, &insert)).contains(r#""error":null"#));
+    }
+    let select = r#"{"op":"select","table":"Port","where":[]}"#;
+    let ask = |id: u32, times: usize| transact(id, &vec![select; times].join(","));
+
+    // Readers are for helpers from here on.
+    shell.server.set_step_cost_max(0);
+    shell.stuck.extend([reader, greedy]);
+    shell.send(reader, &ask(1, 1));
+    shell.settle();
+    let (all, each) = kept(&mut shell);
+    assert!(all as usize > MIB && all == each[0], "{all} {each:?}");
+
+    // It takes the rest, and nothing is kept for it any more.
+    shell.stuck.remove(&reader);
+    shell.tell_drained();
+    shell.settle();
+    assert_eq!(shell.whole_messages(reader).len(), 1);
+    assert_eq!(kept(&mut shell), (0, vec![0, 0, 0]));
+
+    // Of a reply of many results the first ones are text, and the others are rows.
+    shell.send(greedy, &ask(1, 30));
+    shell.settle();
+    let (all, each) = kept(&mut shell);
+    assert!((all as usize) < 16 * MIB && all == each[1], "{all} {each:?}");
+    assert_eq!(shell.disconnected, [greedy]);
+    assert!(!shell.disconnected.contains(&modest));
+}

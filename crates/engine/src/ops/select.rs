@@ -45,13 +45,15 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
     let columns: Vec<ColumnId> = columns.into_iter().map(|(id, _)| id).collect();
 
     let (out, meter) = (&mut run.out, &run.txn.meter);
-    let begin = out.len();
     out.extend_from_slice(b"{\"rows\":[");
     for (at, row) in found.iter().enumerate() {
-        if let Some(late) = run.late.as_mut().filter(|_| out.len() - begin >= PIECE_BYTES) {
+        // A reply of many long results is not kept as text either. Behind the first row of each there is a comma
+        // before the others.
+        if let Some(late) = run.late.as_mut().filter(|_| at > 0 && out.len() >= PIECE_BYTES) {
             let rows: Vec<Row> = found[at..].iter().map(|row| (*row).clone()).collect();
-            run.late_bytes += rows.len() * size_of::<Row>();
-            late.push(LateRows { at: out.len(), table, columns, rows });
+            let rest = LateRows { at: out.len(), table, columns, rows };
+            run.late_bytes += rest.bytes();
+            late.push(rest);
             break;
         }
         // Text of megabytes is not to be written in vain.

@@ -120,14 +120,14 @@ impl Subscriptions {
         self.of(session).len()
     }
 
-    /// Bytes kept for a session's monitors, as far as they have been counted.
+    /// Bytes kept for what a session watches, as far as they have been counted, and for results that it has not got.
     pub(crate) fn kept_bytes(&self, session: SessionId) -> usize {
-        self.by_session.get(&session).map_or(0, |of| of.bytes)
+        self.by_session.get(&session).map_or(0, |of| of.bytes) + self.streams.results_of(session)
     }
 
-    /// Bytes kept for all monitors, but for what their databases keep.
+    /// Bytes kept for what all sessions watch and have not got, but for what their databases keep.
     pub(crate) fn all_kept_bytes(&self) -> usize {
-        self.own_bytes
+        self.own_bytes + self.streams.all_results()
     }
 
     /// Counts again what each session's monitors occupy: the part of a monitor in what it shares

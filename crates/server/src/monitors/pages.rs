@@ -76,6 +76,8 @@ pub(crate) struct Receiver {
     tail: Vec<u8>,
     /// A message that follows.
     follow: Option<Vec<u8>>,
+    /// Bytes that are kept for the session until it has got all of the message.
+    kept: usize,
     /// The piece that it gets next.
     next: usize,
     /// The session has taken all that it was sent.
@@ -85,7 +87,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(session: SessionId, db: DbId, head: Vec<u8>, tail: Vec<u8>) -> Self {
         let head = Some(Arc::new(head));
-        Self { session, db, head, tail, follow: None, next: 0, is_hungry: true }
+        Self { session, db, head, tail, follow: None, kept: 0, next: 0, is_hungry: true }
     }
 
     /// Gets another message behind this one.
@@ -136,6 +138,9 @@ pub(super) struct Streams {
     by_session: BTreeMap<SessionId, StreamId>,
     /// Long messages to sessions in the middle of another one.
     pending: BTreeMap<SessionId, VecDeque<(Piece, Receiver)>>,
+    /// What is kept of results for each session, and for all.
+    results: BTreeMap<SessionId, usize>,
+    all_results: usize,
     next: u64,
 }
 
@@ -143,6 +148,34 @@ impl Streams {
     fn receiver(&mut self, session: SessionId) -> Option<&mut Receiver> {
         let stream = self.by_id.get_mut(self.by_session.get(&session)?)?;
         stream.receivers.iter_mut().find(|receiver| receiver.session == session)
+    }
+
+    /// What is kept of results for a session, in bytes.
+    pub(super) fn results_of(&self, session: SessionId) -> usize {
+        self.results.get(&session).copied().unwrap_or(0)
+    }
+
+    /// What is kept of results for all sessions, in bytes.
+    pub(super) fn all_results(&self) -> usize {
+        self.all_results
+    }
+
+    fn keep_results(&mut self, session: SessionId, bytes: usize) {
+        *self.results.entry(session).or_insert(0) += bytes;
+        self.all_results += bytes;
+    }
+
+    fn have_given_results(&mut self, session: SessionId, bytes: usize) {
+        let left = self.results.get_mut(&session).expect("they have been kept");
+        *left -= bytes;
+        if *left == 0 {
+            self.results.remove(&session);
+        }
+        self.all_results -= bytes;
+    }
+
+    fn forget_results(&mut self, session: SessionId) {
+        self.all_results -= self.results.remove(&session).unwrap_or(0);
     }
 
     /// The stream that equal monitors may still receive from its beginning.
@@ -244,6 +277,22 @@ impl Subscriptions {
         sessions: &mut Sessions,
         databases: &mut Databases,
         piece: Piece,
+        mut receiver: Receiver,
+    ) {
+        receiver.kept = piece.rest.as_ref().map_or(0, Rest::own_bytes);
+        if receiver.kept > 0 {
+            self.streams.keep_results(receiver.session, receiver.kept);
+            sessions.note_kept(receiver.session, receiver.kept);
+        }
+        self.begin_alone(shell, sessions, databases, piece, receiver);
+    }
+
+    fn begin_alone(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        databases: &mut Databases,
+        piece: Piece,
         receiver: Receiver,
     ) {
         let of = (None, None);
@@ -324,8 +373,12 @@ impl Subscriptions {
         if !unserved.is_empty() {
             shell.ask(Effect::TellDrained { to: unserved });
         }
-        for Receiver { session, db, tail, follow, .. } in done {
+        for Receiver { session, db, tail, follow, kept, .. } in done {
             self.streams.by_session.remove(&session);
+            if kept > 0 {
+                self.streams.have_given_results(session, kept);
+                sessions.note_kept(session, 0);
+            }
             shell.end_message(session, tail);
             follow.into_iter().for_each(|message| shell.send(session, message));
             sessions.tell_lock_news(shell, session);
@@ -350,7 +403,7 @@ impl Subscriptions {
         if pending.is_empty() {
             self.streams.pending.remove(&session);
         }
-        self.begin_results(shell, sessions, databases, piece, receiver);
+        self.begin_alone(shell, sessions, databases, piece, receiver);
     }
 
     fn compose_more(&mut self, shell: &mut Shell, id: StreamId) {
@@ -408,6 +461,7 @@ impl Subscriptions {
 
     /// A session has left.
     pub(super) fn leave_stream(&mut self, shell: &mut Shell, session: SessionId) {
+        self.streams.forget_results(session);
         let pending = self.streams.pending.remove(&session).into_iter().flatten();
         let garbage: Vec<Rest> = pending.filter_map(|(piece, _)| piece.rest).collect();
         if !garbage.is_empty() {

@@ -228,7 +228,7 @@ impl Server {
     fn cut(&mut self, id: SessionId, bytes: usize, max: usize, whose: &str) {
         let name = self.session_name(id).unwrap_or_default();
         let text = format!(
-            "{name}: disconnecting (waiting transactions, monitors and locks of {bytes} bytes; \
+            "{name}: disconnecting (waiting transactions, results, monitors and locks of {bytes} bytes; \
              {whose} is {max})"
         );
         self.shell.log_limited("kept", "ovsdb_jsonrpc_server", Level::Warning, text);

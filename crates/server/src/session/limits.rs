@@ -13,7 +13,7 @@ use weir_data::Error;
 use crate::ids::SessionId;
 use crate::session::Sessions;
 
-/// Most bytes kept for one session: its waiting transactions, conversions, monitors and locks.
+/// Most bytes kept for one session: its waiting transactions, conversions, results that it has not taken, monitors and locks.
 /// Requests for more are refused.
 pub(crate) const SESSION_BYTES_MAX: usize = 256 << 20;
 
@@ -90,7 +90,7 @@ impl Budget {
 
 fn exhausted(whose: &str) -> Error {
     let details = format!(
-        "{whose} waiting transactions, monitors and locks take all the memory that is there for them"
+        "{whose} waiting transactions, results, monitors and locks take all the memory that is there for them"
     );
     Error::new("resources exhausted", details)
 }

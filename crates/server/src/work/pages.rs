@@ -45,6 +45,15 @@ impl Rest {
         Self(Source::Results(results))
     }
 
+    /// What it occupies for its receiver alone, in bytes.
+    pub(crate) fn own_bytes(&self) -> usize {
+        match &self.0 {
+            Source::Results(results) => results.bytes(),
+            // What monitors begin with is the database's.
+            Source::Initial(_) | Source::Missed { .. } => 0,
+        }
+    }
+
     /// Composes the next piece.
     pub(crate) fn compose(mut self) -> Piece {
         let mut bytes = Vec::with_capacity(PIECE_ROOM);
