@@ -86,7 +86,7 @@ fn what_is_no_schema_is_refused() {
     }
 }
 
-/// Their numbers would be those of others.
+/// The numbers of tables and columns would wrap around, and rows of one table be those of another.
 #[test]
 fn more_tables_or_columns_than_there_are_numbers_are_refused() {
     let named = |n: usize, each: &str| {
