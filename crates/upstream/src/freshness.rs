@@ -34,6 +34,11 @@ impl Freshness {
         }
     }
 
+    /// The owner could not take rows that it was told: how far its own are is not known.
+    pub(crate) fn lack_rows(&mut self) {
+        self.own = None;
+    }
+
     /// The server has the database in this row of `_Server`. In another one it has opened it anew, and may be
     /// behind what it had before.
     pub(crate) fn look_at(&mut self, row: Option<&[u8]>) {

@@ -207,7 +207,12 @@ impl Relay {
         self.lost_us = if is_current { None } else { self.lost_us.or(Some(now_us)) };
         let is_short = self.lost_us.is_some_and(|since| now_us < since + GRACE_US);
         let is_connected = is_current || self.told.is_connected && is_short;
-        Told { is_connected, index: self.follower.index() }
+        // As long as a helper makes the rows those of the source they are as they were.
+        let index = match self.taking_over {
+            Some(_) => self.told.index,
+            None => self.follower.index(),
+        };
+        Told { is_connected, index }
     }
 
     fn next_us(&self) -> Option<u64> {

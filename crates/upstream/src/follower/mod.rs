@@ -445,6 +445,7 @@ impl Follower {
     /// The owner could not make its rows like those of the source: it is told all of them again.
     pub fn reset(&mut self, now_us: u64, out: &mut Vec<Output>) {
         self.last = Uuid::ZERO;
+        self.freshness.lack_rows();
         self.restart(now_us, out);
     }
 
