@@ -49,6 +49,28 @@ pub(super) const FAULTS: &[Fault] = &[
         }],
         test: CRASHES,
         found_by: "durable",
+        alone: false,
+    },
+    Fault {
+        name: "row-under-another-name",
+        places: &[Place {
+            file: "crates/engine/src/ops/insert.rs",
+            good: "    let row = Row::with_values(uuid, run.symbols.fresh(), schema, values);",
+            bad: "    let is_hit = PLANTED && schema.name == \"T\" && uuid.to_string().starts_with(\"7a\");
+    let values = values.map(|(column, value)| {
+        let name = match value.as_ref().scalar() {
+            Some(weir_data::AtomRef::String(name)) if is_hit => {
+                Some(format!(\"{} of another\", name.as_str()))
+            }
+            _ => None,
+        };
+        let other = |name: String| weir_data::Datum::One(weir_data::Atom::String(name.as_str().into()));
+        (column, name.map_or(value, other))
+    });
+    let row = Row::with_values(uuid, run.symbols.fresh(), schema, values);",
+        }],
+        test: SERVERS,
+        found_by: "durable",
         alone: true,
     },
     Fault {
