@@ -29,7 +29,7 @@ pub(crate) fn derive(mut db: Database) -> Result<(Database, Delta), Error> {
     Ok((db, repairs))
 }
 
-/// As [`derive`], of rows that another server has told: what a commit would repair stays, since differences to
+/// As [`derive()`], of rows that another server has told: what a commit would repair stays, since differences to
 /// these rows will come from there.
 pub(crate) fn derive_as_told(mut db: Database) -> Result<Database, Error> {
     count_strong(&mut db)?;
