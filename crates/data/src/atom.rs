@@ -156,16 +156,15 @@ impl Atom {
     ) -> Result<Self> {
         let found = match ty {
             AtomType::Integer => reader.integer().map(Self::Integer),
-            AtomType::Real => match reader.clone().real() {
+            AtomType::Real => {
+                let mut before = reader.clone();
                 // As it is told and written: rows read back from that are the same.
-                Some(real) => match weir_json::told_real(real) {
-                    Some(told) => reader.real().map(|_| Self::Real(told)),
-                    None => {
-                        return Err(Error::syntax(reader.text(), "number outside valid range"));
-                    }
-                },
-                None => None,
-            },
+                let told = reader.real().map(weir_json::told_real);
+                if told == Some(None) {
+                    return Err(Error::syntax(before.text(), "number outside valid range"));
+                }
+                told.flatten().map(Self::Real)
+            }
             AtomType::Boolean => reader.bool().map(Self::Boolean),
             AtomType::String => match reader.string() {
                 Some(bytes) => match std::str::from_utf8(&bytes) {

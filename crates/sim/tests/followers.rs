@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Number, Value, json};
 use weir_data::{AtomRef, Schema, Store, UuidSource};
-use weir_engine::{Database, Env, Outcome, execute, follow};
+use weir_engine::{Database, Env, Outcome, execute, follow_entry};
 use weir_json::{Text, validate, validate_value};
 use weir_log::standalone::{Decoder, Form, write_transaction_json};
 use weir_testkit::dump::{Dump, select_all, table_names};
@@ -170,7 +170,7 @@ fn who_reads_what_a_leader_wrote_has_its_rows() {
                     validate_value(&text).unwrap_or_else(|error| panic!("{}: {error}", said()));
                 let edits = decoder.decode(read, follower.store(), &mut uuids);
                 let edits = edits.unwrap_or_else(|error| panic!("{}: {error:?}", said()));
-                let delta = follow(&mut follower, edits, &mut uuids);
+                let delta = follow_entry(&mut follower, edits, &mut uuids);
                 delta.unwrap_or_else(|error| panic!("{}: {error:?}", said()));
                 assert_eq!(rows(leader.database.store()), rows(follower.store()), "{}", said());
                 followed += 1;
