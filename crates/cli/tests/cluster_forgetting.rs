@@ -3,7 +3,10 @@
 
 use crate::group::{ALL, Group, Program, SCHEMA};
 use crate::support::{clustered_record, err, eventually, out, reference};
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// The id of a state that nobody has.
+const NOTHING: &str = "00000000-0000-0000-0000-000000000000";
 
 fn others(of: usize) -> Vec<usize> {
     ALL.into_iter().filter(|at| *at != of).collect()
@@ -376,6 +379,19 @@ fn a_member_that_has_what_its_cluster_has_lost_takes_no_part() {
     trio.check_files();
 }
 
+/// What a client of the member is told that has had the state of this id.
+fn watch(trio: &Group, at: usize, state: &str) -> Value {
+    let params = json!(["Odd", "m", {"T": [{"columns": ["name"]}]}, state]);
+    trio.client(at).request("monitor_cond_since", &params).expect("a reply")["result"].clone()
+}
+
+/// The index that the member says in `_Server`.
+fn index(trio: &Group, at: usize) -> u64 {
+    let select = json!({"op": "select", "table": "Database", "where": [["name", "==", "Odd"]]});
+    let found = trio.client(at).transact("_Server", &[select]).expect("a reply");
+    found[0]["rows"][0]["index"].as_u64().expect("an index")
+}
+
 /// Two of three machines are gone for good.
 #[test]
 fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
@@ -387,7 +403,7 @@ fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
     let schema = SCHEMA.replace("1.0.0", "1.1.0");
     let mut client = trio.client(leader);
     client.request("set_db_change_aware", &serde_json::json!([true])).expect("a reply");
-    let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
     let converted = client.request("convert", &serde_json::json!(["Odd", schema]));
     assert!(converted.expect("a reply")["error"].is_null());
     eventually("all have converted", || {
@@ -395,6 +411,7 @@ fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
     });
     insert(&trio, &ALL, "late");
     let expected = trio.names(leader);
+    let (state, seen) = (watch(&trio, leader, NOTHING)[1].clone(), index(&trio, leader));
     ALL.into_iter().for_each(|at| trio.kill(at));
 
     let tool = trio.scratch.link("ovsdb-tool");
@@ -427,6 +444,12 @@ fn a_new_cluster_is_made_of_one_file_of_an_old_one() {
     trio.start_all(Program::Weir);
     eventually("all have all rows", || ALL.into_iter().all(|at| trio.names(at) == expected));
     assert!(trio.status(leader).contains("Election timer: 1500"), "{}", trio.status(leader));
+    for at in ALL {
+        // Who has seen an index refuses servers with one below it, of whatever cluster.
+        assert!(index(&trio, at) > seen, "member {at}");
+        let missed = watch(&trio, at, state.as_str().expect("an id"));
+        assert_eq!(missed, json!([true, state, {}]), "member {at}");
+    }
     insert(&trio, &ALL, "new");
     trio.stop_all();
     trio.check_files();

@@ -14,4 +14,4 @@ pub struct Position {
 }
 
 /// Terms and indexes are no larger: sums do not overflow, and a file's JSON has them.
-pub(crate) const PLACE_MAX: u64 = 1 << 62;
+pub const PLACE_MAX: u64 = 1 << 62;

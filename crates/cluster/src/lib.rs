@@ -44,7 +44,7 @@ pub use consensus::Mark;
 pub use effect::{Effect, Level};
 pub use entry::{Content, Entry, Held, Logged, Place, Proposal, Text};
 pub use event::Event;
-pub use ids::{LinkId, Position};
+pub use ids::{LinkId, PLACE_MAX, Position};
 pub use member::{
     Failure, Found, Member, NotLeader, Opened, REMOVAL_TIMERS_MIN, Role, TimerRefused,
 };

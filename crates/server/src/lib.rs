@@ -77,4 +77,4 @@ mod shell;
 pub use admin::{overview, unixctl};
 pub use options::{Config, FileForms, StartStatus};
 pub use server::Server;
-pub use storage::load;
+pub use storage::{load, recovery};

@@ -8,7 +8,7 @@ use weir_engine::Database;
 use weir_log::clustered::{Header, State};
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
-use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
+use weir_server::load::{Finished, Loaded, Loader, member_snapshot};
 use weir_server::work::{Work, WorkId};
 use weir_server::{Config, Server};
 
@@ -36,14 +36,7 @@ fn alone() -> Vec<u8> {
     let mark = Mark { last, eid: id(2), servers, election_timer: 1000 };
     let (address, name, cluster) = (ADDRESS.to_owned(), "Net".to_owned(), Some(id(3)));
     let header = MemberHeader { server: id(1), address, name, cluster, mark };
-    let mut file = Vec::new();
-    let mut sink = |bytes: &[u8]| {
-        file.extend_from_slice(bytes);
-        Ok(())
-    };
-    let rows = Database::new(schema, 1).snapshot();
-    write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
-    file
+    member_snapshot(&header, &Database::new(schema, 1).snapshot(), "", 1)
 }
 
 /// The file of a server that asks where nobody is.

@@ -80,6 +80,8 @@ pub struct Faults {
     /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
     /// all are there who have heard of more.
     pub forget: usize,
+    /// Most of the cluster is lost, once, and a new one is made of what is left.
+    pub recover: usize,
     /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that
     /// something is said on it.
     pub stall: usize,
@@ -106,6 +108,7 @@ impl Faults {
             Fault::Hang => self.hang,
             Fault::Forget => self.forget,
             Fault::Members => self.change,
+            Fault::Recover => self.recover,
         }
     }
 }
@@ -170,6 +173,7 @@ impl World {
             }
         }
         self.aim();
+        self.may_be_recovered();
     }
 
     /// What is under way is met by faults of each kind and in each role, however rare both are.
@@ -214,7 +218,9 @@ impl World {
             Fault::Full => node.is_member() && node.full_until_us <= self.now_us,
             Fault::Suspect => node.server.is_some() && node.is_member() && !node.breaks_sync,
             Fault::Hang => node.server.is_some() && node.is_member() && !self.is_hanging(n),
-            Fault::Forget | Fault::Members => unreachable!("these are thought of elsewhere"),
+            Fault::Forget | Fault::Members | Fault::Recover => {
+                unreachable!("these are thought of elsewhere")
+            }
         }
     }
 
@@ -286,7 +292,9 @@ impl World {
                 );
                 self.nodes[n].last_step_us = until_us;
             }
-            Fault::Forget | Fault::Members => unreachable!("these happen elsewhere"),
+            Fault::Forget | Fault::Members | Fault::Recover => {
+                unreachable!("these happen elsewhere")
+            }
         }
     }
 

@@ -1,9 +1,7 @@
 //! What a server asks of its files, carried out on a disk that may be full, or fail.
 
-use weir_data::Snapshot;
-use weir_server::effect::MemberHeader;
 use weir_server::event::{DbId, Event, SyncTime};
-use weir_server::load::{Finished, Loaded, Loader, write_member_snapshot};
+use weir_server::load::{Finished, Loaded, Loader};
 
 use crate::world::{Due, World};
 
@@ -208,20 +206,6 @@ impl World {
         self.nodes[n].last_step_us = at;
         self.event_at(at, n, Event::CompactionFinished { db, result });
     }
-}
-
-/// A member's file that has these rows, their comment and date.
-pub(crate) fn member_copy(
-    header: &MemberHeader,
-    (snapshot, comment, date_ms): (&Snapshot, &str, i64),
-) -> Vec<u8> {
-    let mut copy = Vec::new();
-    let mut sink = |bytes: &[u8]| {
-        copy.extend_from_slice(bytes);
-        Ok(())
-    };
-    write_member_snapshot(header, snapshot, comment, date_ms, &mut sink).expect("memory takes all");
-    copy
 }
 
 /// What a server finds in its file.

@@ -12,7 +12,8 @@
 //! 5. `sessions`: what all clients do; `clients`: who writes and reads, and knows what it has been told;
 //!    `replica`: one of those who watch, under conditions; `pipelines`: who asks for more before he is
 //!    answered; `items`: rows that are deleted again; `bystanders`: who changes nothing; `tempo`: how fast.
-//! 6. `membership` and `forgetting`: servers that join and leave, and files that are not what they were.
+//! 6. `membership`, `forgetting` and `recovery`: servers that join and leave, files that are not what they were,
+//!    and clusters that are made of what is left of one.
 //! 7. `checks`: what must be true of all that, a checker a file.
 //! 8. [`sources`]: a standalone server in the place of the cluster, and what only that has.
 //! 9. [`plan`] and [`coverage`]: parts that can be left out, and what has met what.
@@ -32,6 +33,7 @@ mod network;
 mod node;
 mod pipelines;
 pub mod plan;
+mod recovery;
 mod replica;
 pub mod seed;
 mod sessions;

@@ -69,7 +69,10 @@ impl World {
         let has_file = node.is_member() && node.id.is_some() && node.life > 0;
         let is_first = self.nodes.iter().all(|node| node.address_before.is_none());
         // Of who has forgotten at another address, too, an operator has to remove what it was.
-        let may_move = has_file && is_first && !node.is_joining_again && !self.is_calm;
+        // Who joins a new cluster knows one member of it, and may find that nowhere else.
+        let is_alone = self.checks.counts.recoveries > 0
+            && self.nodes.iter().any(|node| node.is_member() && node.is_joining);
+        let may_move = has_file && is_first && !is_alone && !node.is_joining_again && !self.is_calm;
         if !may_move || !self.rng.chance(self.faults.moves) {
             return;
         }
@@ -93,6 +96,11 @@ impl World {
 
     /// A server begins with a file that names where others listen.
     pub(crate) fn join(&mut self, n: usize) {
+        self.join_at(self.now_us + 1000, n, None);
+    }
+
+    /// A server begins at this time with such a file, and joins no other cluster than this one.
+    pub(crate) fn join_at(&mut self, at_us: u64, n: usize, cluster: Option<Uuid>) {
         let id = Uuid::parse_bytes(self.rng.uuid().as_bytes()).expect("an id");
         let address = |node: &crate::node::Node| node.address.clone();
         let remotes: Vec<String> =
@@ -102,7 +110,7 @@ impl World {
             server_id: id,
             local_address: self.nodes[n].address.clone(),
             name: "Sim".to_owned(),
-            cluster_id: None,
+            cluster_id: cluster,
             state: State::Joining { remotes },
         };
         header.write(&mut file);
@@ -113,7 +121,7 @@ impl World {
         (node.is_spare, node.is_joining, node.is_leaving) = (false, true, false);
         node.id = Some(id);
         node.copies.clear();
-        self.due(self.now_us + 1000, n, Due::Start);
+        self.due(at_us, n, Due::Start);
     }
 
     /// Who was removed while it was away, and where nobody is at any place that it knows, hears of that from

@@ -7,12 +7,13 @@ use weir_server::effect::Effect;
 use weir_server::event::{
     CommandId, DbId, Event, LinkId, Now, PeerPortId, RemoteId, SessionId, WorkId,
 };
+use weir_server::load::member_snapshot;
 use weir_server::work::{Watcher, Word, Work};
 use weir_server::{Config, Server};
 
 use crate::checks::Looks;
 use crate::disk::Disk;
-use crate::files::{load, member_copy};
+use crate::files::load;
 use crate::forgetting::Copy;
 use crate::network::{Attempt, End};
 use crate::world::{AGAIN_US, Due, World};
@@ -452,10 +453,12 @@ impl World {
                 self.remove_silent_at(at + 1000, n);
             }
             Effect::Compact { db, snapshot, comment, date_ms, member, history } => {
-                let rows = (&snapshot, comment.as_str(), date_ms);
                 let copy = match member {
-                    Some(header) => member_copy(&header, rows),
-                    None => self.standalone_copy(rows, history.as_deref()),
+                    Some(header) => member_snapshot(&header, &snapshot, &comment, date_ms),
+                    None => {
+                        let rows = (&snapshot, comment.as_str(), date_ms);
+                        self.standalone_copy(rows, history.as_deref())
+                    }
                 };
                 self.write_copy(n, db, copy);
             }

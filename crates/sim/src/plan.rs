@@ -36,10 +36,12 @@ pub enum Fault {
     Forget,
     /// A server joins, leaves or is removed.
     Members,
+    /// Most of the cluster is lost, and a new one is made of what is left.
+    Recover,
 }
 
 impl Fault {
-    /// Every kind of fault.
+    /// Every kind of fault that happens to one server.
     pub const ALL: [Self; 13] = [
         Self::Crash,
         Self::Kill,

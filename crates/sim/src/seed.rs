@@ -58,9 +58,18 @@ const MIXED_FROM: u64 = 1_000_000;
 /// own, too.
 const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
 
+/// From this seed on, in each third seed, and in each 32nd of the first thousand, most of the cluster may be lost.
+const RECOVERED_FROM: u64 = 1_006_010;
+
 /// What may happen in the run of a seed.
 pub fn faults(seed: u64) -> Faults {
     let mut f = all_faults(seed);
+    let is_recovered = match seed {
+        RECOVERED_FROM.. => seed.is_multiple_of(3),
+        0..1000 => seed % 32 == 10,
+        _ => false,
+    };
+    f.recover = if is_recovered { 10 } else { 0 };
     if seed < MIXED_FROM || seed % 16 < 8 {
         return f;
     }
@@ -119,6 +128,7 @@ fn all_faults(seed: u64) -> Faults {
         lost: if seed.is_multiple_of(2) { 300 } else { 0 },
         round: if seed.is_multiple_of(3) { 0 } else { 30 },
         forget: 3,
+        recover: 0,
         unread: 0,
         convert: if seed.is_multiple_of(3) { 150 } else { 45 },
         slow_helper: if seed.is_multiple_of(2) { 10 } else { 0 },

@@ -8,7 +8,7 @@ use weir_data::{Schema, Uuid};
 use weir_engine::Database;
 use weir_server::effect::MemberHeader;
 use weir_server::event::{CommandId, DbId, Event, SessionId, WorkId};
-use weir_server::load::write_member_snapshot;
+use weir_server::load::member_snapshot;
 use weir_testkit::rng::Rng;
 
 use crate::bystanders::Bystander;
@@ -61,6 +61,8 @@ pub struct Counts {
     pub compared: u64,
     /// Conversions that were answered.
     pub conversions: u64,
+    /// Clusters that were made of what was left of one.
+    pub recoveries: u64,
     /// Servers that began to join.
     pub joins: u64,
     /// Servers that were started at another address.
@@ -199,14 +201,7 @@ impl World {
         let file = |n: usize| {
             let (server, name, mark) = (ids[n], "Sim".to_owned(), mark.clone());
             let address = nodes[n].address.clone();
-            let header = MemberHeader { server, address, name, cluster, mark };
-            let mut file = Vec::new();
-            let mut sink = |bytes: &[u8]| {
-                file.extend_from_slice(bytes);
-                Ok(())
-            };
-            write_member_snapshot(&header, &rows, "", 1, &mut sink).expect("memory takes all");
-            file
+            member_snapshot(&MemberHeader { server, address, name, cluster, mark }, &rows, "", 1)
         };
         let files: Vec<Vec<u8>> = (0..servers).map(file).collect();
         for ((node, file), id) in nodes.iter_mut().zip(files).zip(ids) {

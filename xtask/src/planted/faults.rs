@@ -409,6 +409,28 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: false,
     },
     Fault {
+        name: "indexes-begin-anew",
+        places: &[Place {
+            file: "crates/server/src/storage/recovery.rs",
+            good: "last: Position { term: end.term, index: index_after(end.index) },",
+            bad: "last: if PLANTED { Position { term: 1, index: 1 } } else { Position { term: end.term, index: index_after(end.index) } },",
+        }],
+        test: SERVERS,
+        found_by: "liveness",
+        alone: false,
+    },
+    Fault {
+        name: "recovered-under-an-older-id",
+        places: &[Place {
+            file: "crates/server/src/storage/recovery.rs",
+            good: "let eid = ids.map(|data| data.eid).next()",
+            bad: "let eid = ids.map(|data| data.eid).nth(usize::from(PLANTED))",
+        }],
+        test: SERVERS,
+        found_by: "states",
+        alone: false,
+    },
+    Fault {
         name: "relay-follows-itself",
         places: &[
             Place {

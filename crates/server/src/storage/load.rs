@@ -408,6 +408,22 @@ pub fn write_member_snapshot(
     Ok(())
 }
 
+/// What the file of a member of a cluster begins with, and its snapshot, in memory.
+pub fn member_snapshot(
+    header: &MemberHeader,
+    snapshot: &Snapshot,
+    comment: &str,
+    date_ms: i64,
+) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut sink = |bytes: &[u8]| {
+        file.extend_from_slice(bytes);
+        Ok(())
+    };
+    write_member_snapshot(header, snapshot, comment, date_ms, &mut sink).expect("memory takes all");
+    file
+}
+
 /// The change log of a converted database's file, which `binding` names, from that of the database
 /// with the `old` schema.
 pub fn converted_image(

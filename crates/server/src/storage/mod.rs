@@ -7,6 +7,7 @@ pub mod load;
 mod member_file;
 mod member_past;
 mod past;
+pub mod recovery;
 mod standalone;
 
 use weir_data::Snapshot;

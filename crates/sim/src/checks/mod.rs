@@ -178,6 +178,17 @@ impl Checks {
         must("entries", self.entries.written(n, bytes));
     }
 
+    /// What comes is of another cluster than what came: it has terms and entries of its own.
+    pub(crate) fn new_cluster(&mut self) {
+        self.count_places();
+        (self.leaders, self.entries, self.leader) = Default::default();
+    }
+
+    fn count_places(&mut self) {
+        self.counts.terms += self.leaders.len() as u64;
+        self.counts.entries += self.entries.len() as u64;
+    }
+
     /// Who was elected last.
     pub(crate) fn leader(&self) -> Option<Process> {
         self.leader
@@ -207,8 +218,7 @@ impl Checks {
         self.counts.deleted += self.deleted.count();
         self.counts.looks += self.order.looks();
         self.counts.guarded += self.guarded.looks();
-        self.counts.terms += self.leaders.len() as u64;
-        self.counts.entries += self.entries.len() as u64;
+        self.count_places();
     }
 }
 

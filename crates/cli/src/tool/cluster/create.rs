@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use weir_data::parser::is_id;
-use weir_data::{Error, Schema, Uuid, UuidSource};
+use weir_data::{Error, Schema, UuidSource};
 use weir_host::vlog::Level;
 use weir_log::clustered::{
     Entry, Header, Kind, Record, Servers, Snapshot, State, check_address, port_of,
@@ -33,64 +33,45 @@ pub(in crate::tool) fn create_cluster(tool: &Tool, args: &[String]) -> Outcome {
     let random = random()?;
     let mut uuids = UuidSource::new(random);
     let (schema, rows) = read_contents(tool, Path::new(contents), random[0])?;
-    let new = NewCluster { name: &schema.name, local, data: format!("[{schema},{rows}]"), timer };
-    let created = finish(tool, Path::new(db), &new.write(tool, contents, &mut uuids)?.content)?;
+    let data = format!("[{schema},{rows}]");
+    let content = new_cluster(tool, (contents, &data), (&schema.name, local), timer, &mut uuids)?;
+    let created = finish(tool, Path::new(db), &content)?;
     keys::follow(tool, Path::new(db), &schema);
     Ok(created)
 }
 
-/// What a new cluster of one server begins with.
-pub(super) struct NewCluster<'a> {
-    pub(super) name: &'a str,
-    /// Where its server listens.
-    pub(super) local: &'a str,
-    /// The text `[SCHEMA,ROWS]`.
-    pub(super) data: String,
-    /// The election timer in milliseconds, if it is not the usual one.
-    pub(super) timer: Option<u64>,
-}
-
-/// The file of a new cluster's server.
-pub(super) struct Written {
-    pub(super) cluster: Uuid,
-    pub(super) server: Uuid,
-    pub(super) content: Vec<u8>,
-}
-
-impl NewCluster<'_> {
-    /// The file, made of `contents`.
-    pub(super) fn write(
-        self,
-        tool: &Tool,
-        contents: &str,
-        uuids: &mut UuidSource,
-    ) -> Result<Written, Failure> {
-        let Self { name, local, data, timer } = self;
-        check_address(local).map_err(|error| refused(tool, &error))?;
-        let data = weir_json::validate(data.as_bytes())
-            .map_err(|error| Failure::new(format!("{contents}: {error}")))?;
-        let server = uuids.next_uuid();
-        let snapshot =
-            Snapshot { index: 1, term: 1, eid: uuids.next_uuid(), data, election_timer: None };
-        let cluster = uuids.next_uuid();
-        let mut content = Vec::new();
-        let header = Header {
-            server_id: server,
-            local_address: local.to_owned(),
-            name: name.to_owned(),
-            cluster_id: Some(cluster),
-            state: State::Joined {
-                servers: Servers::from([(server, local.to_owned())]),
-                snapshot: Some(snapshot),
-            },
-        };
-        header.write(&mut content);
-        if timer.is_some() {
-            let entry = Entry { index: 2, servers: None, election_timer: timer, data: None };
-            Record { comment: None, term: 1, kind: Kind::Entry(entry) }.write(&mut content);
-        }
-        Ok(Written { cluster, server, content })
+/// The file of the server that a new cluster begins with, at the address `local`. `data` is the text
+/// `[SCHEMA,ROWS]`, made of the file `contents`; `timer` the election timer in milliseconds, if it is not the usual one.
+fn new_cluster(
+    tool: &Tool,
+    (contents, data): (&str, &str),
+    (name, local): (&str, &str),
+    timer: Option<u64>,
+    uuids: &mut UuidSource,
+) -> Result<Vec<u8>, Failure> {
+    check_address(local).map_err(|error| refused(tool, &error))?;
+    let data = weir_json::validate(data.as_bytes())
+        .map_err(|error| Failure::new(format!("{contents}: {error}")))?;
+    let server = uuids.next_uuid();
+    let snapshot =
+        Snapshot { index: 1, term: 1, eid: uuids.next_uuid(), data, election_timer: None };
+    let header = Header {
+        server_id: server,
+        local_address: local.to_owned(),
+        name: name.to_owned(),
+        cluster_id: Some(uuids.next_uuid()),
+        state: State::Joined {
+            servers: Servers::from([(server, local.to_owned())]),
+            snapshot: Some(snapshot),
+        },
+    };
+    let mut content = Vec::new();
+    header.write(&mut content);
+    if timer.is_some() {
+        let entry = Entry { index: 2, servers: None, election_timer: timer, data: None };
+        Record { comment: None, term: 1, kind: Kind::Entry(entry) }.write(&mut content);
     }
+    Ok(content)
 }
 
 /// Runs `join-cluster DB NAME LOCAL REMOTE...`.

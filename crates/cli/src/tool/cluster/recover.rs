@@ -7,19 +7,19 @@
 //! went on in a later term.
 //!
 //! All that stands in that file's log is taken, also what is not known to be committed: whether it
-//! was, nobody can tell any more, and what was acknowledged must not be lost. The new cluster has
-//! other ids, so that no server of the old one takes part by mistake.
+//! was, nobody can tell any more, and what was acknowledged must not be lost. What the new cluster
+//! begins with is up to `weir_server::recovery`.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use weir_data::{Store, UuidSource};
 use weir_host::vlog::Level;
-use weir_log::clustered::{ELECTION_TIMER_MS_DEFAULT, Finished, Loaded, Tail};
-use weir_log::standalone::snapshot_json;
-use weir_server::load::member_replayer;
+use weir_log::clustered::{Finished, Loaded, Tail, check_address};
+use weir_server::load::{member_replayer, member_snapshot};
+use weir_server::recovery::{Position, log_end, new_cluster};
 
-use super::create::{NewCluster, Written, finish};
+use super::create::{finish, refused};
 use crate::program::{Failure, Outcome, say};
 use crate::progress::Progress;
 use crate::tool::log_file::LogFile;
@@ -41,32 +41,27 @@ pub(in crate::tool) fn recover_cluster(tool: &Tool, args: &[String]) -> Outcome 
     let random = random()?;
     let (found, chosen) = choose(tool, sources, random[0])?;
     let Found { source, loaded, store, last, commit } = found;
-    let rows = store.snapshot();
-    let mut data = b"[".to_vec();
-    data.extend_from_slice(rows.schema().to_string().as_bytes());
-    data.push(b',');
+    let local = local.unwrap_or(&loaded.local_address);
+    check_address(local).map_err(|error| refused(tool, &error))?;
+    let header = new_cluster(&loaded, local, &mut UuidSource::new(random));
     let comment = format!("recovered from {source}");
-    snapshot_json(&rows, weir_host::wall_ms(), Some(&comment), &mut data);
-    data.push(b']');
-    let data = String::from_utf8(data).expect("what is written is text");
-    let (name, local) = (&loaded.name, local.unwrap_or(&loaded.local_address));
-    let timer = loaded.latest.election_timer;
-    let timer = (timer != ELECTION_TIMER_MS_DEFAULT).then_some(timer);
-    let new = NewCluster { name, local, data, timer };
-    let mut uuids = UuidSource::new(random);
-    let Written { cluster, server, content } = new.write(tool, source, &mut uuids)?;
+    let content = member_snapshot(&header, &store.snapshot(), &comment, weir_host::wall_ms());
+    let (server, first) = (header.server, header.mark.last.index + 1);
+    let cluster = header.cluster.expect("a new cluster has an id");
+    let name = &header.name;
     let done = finish(tool, Path::new(db), &content)?;
-    let unknown = match commit + 1 {
-        first if last.index > commit => {
-            let last = last.index;
-            format!("entries {first} to {last} were not known to be committed, and are there\n")
+    let unknown = match last.index {
+        last if last > commit => {
+            let after = commit + 1;
+            format!("entries {after} to {last} were not known to be committed, and are there\n")
         }
         _ => String::new(),
     };
     say(&format!(
         "{chosen}{db}: a new cluster, {cluster}, with one server, {server} at {local}; it has \
-         {last} of the old one\n{unknown}other servers join it with files of ovsdb-tool \
-         --cid={cluster} join-cluster FILE {name} ADDRESS {local}\n"
+         {} of the old one, and its own begin with {first}\n{unknown}other servers join it with files of ovsdb-tool \
+         --cid={cluster} join-cluster FILE {name} ADDRESS {local}\n",
+        shown(last)
     ))?;
     Ok(done)
 }
@@ -86,7 +81,7 @@ fn choose<'a>(
     let mut told = String::new();
     for source in sources {
         let found = Found::read(tool, source, seed)?;
-        told += &format!("{source} ends with {}\n", found.last);
+        told += &format!("{source} ends with {}\n", shown(found.last));
         if let Some(best) = &best {
             found.check_beside(best)?;
         }
@@ -103,17 +98,9 @@ fn choose<'a>(
     Ok((best, told))
 }
 
-/// Where a log ends, in the order of who may lead.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Last {
-    term: u64,
-    index: u64,
-}
-
-impl std::fmt::Display for Last {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "entry {} of term {}", self.index, self.term)
-    }
+/// The last entry of a log.
+fn shown(last: Position) -> String {
+    format!("entry {} of term {}", last.index, last.term)
 }
 
 /// What a file has, with all entries of its log applied.
@@ -122,7 +109,7 @@ struct Found<'a> {
     loaded: Loaded,
     store: Store,
     /// The last entry.
-    last: Last,
+    last: Position,
     /// Index of the last one that the file knows to be committed.
     commit: u64,
 }
@@ -150,11 +137,8 @@ impl<'a> Found<'a> {
             }
         }
         let commit = loaded.commit_index;
-        let snapshot = loaded.snapshot.as_ref();
-        let last = loaded.entries.last().map(|entry| (entry.term, entry.index));
-        let last = last.or_else(|| snapshot.map(|snapshot| (snapshot.term, snapshot.index)));
-        let (term, index) = last.unwrap_or_default();
-        Ok(Self { source, loaded, store, last: Last { term, index }, commit })
+        let last = log_end(&loaded);
+        Ok(Self { source, loaded, store, last, commit })
     }
 
     /// Both must be files of one cluster.
