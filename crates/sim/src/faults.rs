@@ -52,6 +52,8 @@ pub struct Faults {
     pub compact: usize,
     /// A clock jumps.
     pub jump: usize,
+    /// Each server's clocks go by up to so many millionths faster than those of the world.
+    pub drift_ppm: usize,
     /// A server that leads is asked to end.
     pub stop: usize,
     /// Instead of a request a client asks for a conversion, in so many of 10,000 cases.
@@ -150,6 +152,14 @@ fn aimed_at(during: During) -> usize {
 }
 
 impl World {
+    /// Servers have clocks of different speeds from now on.
+    pub(crate) fn let_clocks_drift(&mut self) {
+        let mut rng = Rng::new(self.seed.rotate_left(17));
+        for node in &mut self.nodes {
+            node.drift_ppm = rng.below(self.faults.drift_ppm + 1) as u64;
+        }
+    }
+
     /// Faults are thought of: what is drawn for that follows from the seed and the time alone.
     pub(crate) fn think_of_faults(&mut self) {
         if self.is_calm {

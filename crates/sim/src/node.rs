@@ -70,6 +70,8 @@ pub(crate) struct Node {
     pub(crate) paused_until_us: u64,
     /// How far its clock is from that of the world.
     pub(crate) skew_ms: i64,
+    /// How much faster its clocks go than those of the world, in millionths.
+    pub(crate) drift_ppm: u64,
     /// When the last step is answered.
     pub(crate) last_step_us: u64,
     /// When the last piece of a file from elsewhere is written.
@@ -140,6 +142,7 @@ impl Node {
             is_dark: false,
             paused_until_us: 0,
             skew_ms: 0,
+            drift_ppm: 0,
             last_step_us: 0,
             last_piece_us: 0,
             breaks_sync: false,
@@ -165,6 +168,18 @@ impl Node {
         }
     }
 
+    /// What its clock says at a time of the world, in microseconds.
+    fn monotonic_us(&self, world_us: u64) -> u64 {
+        world_us + world_us * self.drift_ppm / 1_000_000
+    }
+
+    /// When its clock says at least so much.
+    fn world_us(&self, monotonic_us: u64) -> u64 {
+        let scaled = u128::from(monotonic_us) * 1_000_000;
+        let at_us = scaled.div_ceil(u128::from(1_000_000 + self.drift_ppm));
+        u64::try_from(at_us).expect("no clock goes backwards")
+    }
+
     pub(crate) fn is_relay(&self) -> bool {
         self.sources.is_some()
     }
@@ -177,7 +192,7 @@ impl Node {
     /// The process has ended, with all that was under way.
     pub(crate) fn end(&mut self) {
         let disk = std::mem::take(&mut self.disk);
-        let (life, skew_ms) = (self.life + 1, self.skew_ms);
+        let (life, skew_ms, drift_ppm) = (self.life + 1, self.skew_ms, self.drift_ppm);
         let new = Self::new(0, Vec::new());
         *self = Self {
             address: std::mem::take(&mut self.address),
@@ -187,6 +202,7 @@ impl Node {
             disk,
             life,
             skew_ms,
+            drift_ppm,
             copies: std::mem::take(&mut self.copies),
             id: self.id,
             is_spare: self.is_spare,
@@ -261,9 +277,10 @@ impl World {
     }
 
     pub(crate) fn now(&self, n: usize) -> Now {
+        let monotonic_us = self.nodes[n].monotonic_us(self.now_us);
         let wall_ms =
-            1_700_000_000_000 + (self.now_us / 1000).cast_signed() + self.nodes[n].skew_ms;
-        Now { monotonic_us: self.now_us, wall_ms }
+            1_700_000_000_000 + (monotonic_us / 1000).cast_signed() + self.nodes[n].skew_ms;
+        Now { monotonic_us, wall_ms }
     }
 
     /// Something has happened to a server.
@@ -326,7 +343,7 @@ impl World {
         }
         let Some(server) = &self.nodes[n].server else { return };
         if let Some(at_us) = server.next_wakeup_us() {
-            let at_us = at_us.max(self.now_us + 1);
+            let at_us = self.nodes[n].world_us(at_us).max(self.now_us + 1);
             if self.nodes[n].wakeup_us.is_none_or(|before| before > at_us) {
                 self.nodes[n].wakeup_us = Some(at_us);
                 self.due(at_us, n, Due::Wakeup);

@@ -58,14 +58,18 @@ const MIXED_FROM: u64 = 1_000_000;
 /// own, too.
 const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
 
-/// From this seed on, in each third seed, and in each 32nd of the first thousand, most of the cluster may be lost.
-const RECOVERED_FROM: u64 = 1_006_010;
+/// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
+/// in two of five clocks go at different speeds.
+const LATEST_FROM: u64 = 1_006_010;
+
+/// How much faster than others some clocks go, in millionths: real ones differ by hundreds of them.
+const DRIFT_PPM_MAX: usize = 50_000;
 
 /// What may happen in the run of a seed.
 pub fn faults(seed: u64) -> Faults {
     let mut f = all_faults(seed);
     let is_recovered = match seed {
-        RECOVERED_FROM.. => seed.is_multiple_of(3),
+        LATEST_FROM.. => seed.is_multiple_of(3),
         0..1000 => seed % 32 == 10,
         _ => false,
     };
@@ -120,6 +124,7 @@ fn all_faults(seed: u64) -> Faults {
         pause: 50,
         compact: 40,
         jump: 20,
+        drift_ppm: if seed >= LATEST_FROM && seed % 5 > 2 { DRIFT_PPM_MAX } else { 0 },
         stop: 30,
         change: if seed % 5 < 2 { 150 } else { 5 },
         full: if seed.is_multiple_of(3) { 30 } else { 8 },
@@ -170,6 +175,9 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     world.add_spares(2);
     if seed.is_multiple_of(2) {
         add_relays(world, servers);
+    }
+    if world.faults.drift_ppm > 0 {
+        world.let_clocks_drift();
     }
     world.run_for(WITH_FAULTS_MS);
     let before = world.counts().acknowledged;

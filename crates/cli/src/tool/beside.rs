@@ -9,8 +9,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 /// Mode of a new database file, less the umask.
-pub(super) const FILE_MODE: u32 = 0o660;
+const FILE_MODE: u32 = 0o660;
 /// Bytes gathered before a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -64,9 +67,29 @@ impl Beside {
     /// Takes the place of `target`.
     pub(super) fn rename_over(mut self, target: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, target)?;
+        self.has_name(target);
+        Ok(())
+    }
+
+    /// Takes the name `target`, at which nothing may be.
+    pub(super) fn take_name(mut self, target: &Path) -> io::Result<()> {
+        match renameat_with(CWD, &self.path, CWD, target, RenameFlags::NOREPLACE) {
+            // The file system cannot tell: an empty file takes the name first.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(target)?;
+                std::fs::rename(&self.path, target).inspect_err(|_| {
+                    let _ = std::fs::remove_file(target);
+                })?;
+            }
+            result => result?,
+        }
+        self.has_name(target);
+        Ok(())
+    }
+
+    fn has_name(&mut self, target: &Path) {
         self.is_in_place = true;
         sync_folder(target);
-        Ok(())
     }
 }
 

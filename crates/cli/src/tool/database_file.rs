@@ -1,14 +1,12 @@
 //! New database files: locked, created, written and synced as the reference does it.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use weir_host::{LockError, LockFile, lock_path};
 
-use super::beside::{Beside, FILE_MODE};
+use super::beside::Beside;
 
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 10;
@@ -47,14 +45,7 @@ pub(crate) fn create(name: &Path, content: &[u8]) -> Result<(), CreateError> {
     }
     let mut file = Beside::create(&path, None).map_err(CreateError::at("create failed"))?;
     file.write(content).and_then(|()| file.sync()).map_err(CreateError::at("write failed"))?;
-    // Not every file system links or renames to what must not be there: the name is taken first.
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE);
-    options.open(&path).map_err(CreateError::at("create failed"))?;
-    file.rename_over(&path).map_err(|error| {
-        let _ = std::fs::remove_file(&path);
-        CreateError::at("create failed")(error)
-    })
+    file.take_name(&path).map_err(CreateError::at("create failed"))
 }
 
 /// The name's target, whether or not it exists.
@@ -110,6 +101,18 @@ mod tests {
         let error = create(&path, b"new").unwrap_err();
         assert_eq!((error.step, strerror(&error.error).as_str()), ("create failed", "File exists"));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn what_came_meanwhile_is_not_overwritten() {
+        let scratch = Scratch::new("meanwhile");
+        let path = scratch.0.join("a.db");
+        let file = Beside::create(&path, None).unwrap();
+        std::fs::write(&path, b"old").unwrap();
+        let error = file.take_name(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
     }
 
     #[test]
