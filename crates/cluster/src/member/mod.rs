@@ -247,6 +247,8 @@ pub struct Member {
     is_given_lead: bool,
     /// Since when no leader has been known, if none is; for a leader, that it cannot be left alone.
     leaderless_us: Option<u64>,
+    /// A leader has been known since the start.
+    has_known_leader: bool,
     /// When anything was heard of each peer last.
     pub(crate) silence: Silence,
     starved: Starved,
@@ -347,6 +349,7 @@ impl Member {
             elections: Elections::default(),
             is_given_lead: false,
             leaderless_us: Some(now_us),
+            has_known_leader: false,
             silence: Silence::default(),
             starved: Starved::default(),
             hanging: Hanging::default(),
@@ -469,7 +472,7 @@ impl Member {
     }
 
     /// Whether the member is one of a cluster that does its work, as far as it can know: one that has
-    /// known no leader for as long as the election timer is says no, and so does one whose disk has
+    /// known no leader since its start, or for as long as the election timer is, says no, and so does one whose disk has
     /// refused everything, or each snapshot, for so long, or has not answered, for it falls behind, or to which none of its
     /// leader's entries have come for several timers, or whose requests do not come to that.
     pub fn is_connected(&self) -> bool {
@@ -478,6 +481,7 @@ impl Member {
         let has_room = !self.is_stuck_for_long() && !self.lacks_snapshot_for_long();
         let takes_part = self.is_member() && !self.is_departing();
         takes_part
+            && self.has_known_leader
             && has_room
             && !self.is_starved_for_long()
             && !self.is_hanging_for_long()
@@ -748,7 +752,7 @@ impl Member {
         let (leader, term) = (self.node.leader(), self.node.term());
         match leader {
             Some(_) => {
-                self.leaderless_us = None;
+                (self.leaderless_us, self.has_known_leader) = (None, true);
                 self.is_found();
             }
             None => _ = self.leaderless_us.get_or_insert(self.now_us),

@@ -198,6 +198,22 @@ fn who_has_its_connection_for_entries_for_long_counts_again() {
     }
 }
 
+/// Its rows may lack what its own clients were told before it was started again.
+#[test]
+fn who_has_known_no_leader_since_its_start_is_not_connected() {
+    let mut bench = Bench::member();
+    assert!(bench.member.is_member() && !bench.member.is_connected());
+    let link = bench.greet(server(2), Lane::Control);
+    assert!(!bench.member.is_connected(), "who greets need not lead");
+    bench.say(link, Step { kind: HEARTBEAT, term: 3, ..Step::default() });
+    assert!(bench.member.is_connected());
+    // A leader that is heard no more is missed for an election timer.
+    bench.pass(2000);
+    assert_eq!((bench.member.leader(), bench.member.is_connected()), (None, true));
+    bench.pass(1000);
+    assert!(!bench.member.is_connected());
+}
+
 /// A network that loses long packets may let entries pass, which are short, and no long request of a client.
 #[test]
 fn whose_requests_do_not_come_to_the_leader_says_that_it_is_not_connected() {
