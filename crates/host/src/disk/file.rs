@@ -86,7 +86,8 @@ impl DatabaseFile {
             notice: None,
             suspect: false,
             promised: false,
-            renamed: Arc::default(),
+            // By a process that may have ended before the directory said so.
+            renamed: Arc::new(AtomicBool::new(true)),
             room: Room::default(),
             keeps_room: false,
             lock,

@@ -181,9 +181,11 @@ fn a_replacement_takes_the_place_behind_the_symbolic_link_and_keeps_the_mode() {
 fn durability_promised_in_the_old_file_holds_in_the_new_one() {
     let (directory, path) = database("promised", "old\n");
     let mut file = opened(&path, 4);
+    assert!(!file.is_shown(), "who had it before may have ended behind its rename");
     let mut replacement = file.replacement().unwrap();
     replacement.write(b"new\n").unwrap();
     file.append(b"promised\n", true).unwrap();
+    assert!(file.is_shown());
     assert!(file.promised, "so the tail of the replacement waits for the disk");
     file.replace(replacement, b"promised\n", false).unwrap();
     file.append(b"later\n", true).unwrap();
