@@ -218,6 +218,45 @@ fn only_authorities_sign() {
 }
 
 #[test]
+fn an_authority_vouches_only_for_what_it_is_for() {
+    let pki = pki!(Pki::usual("usage"));
+    let of = |usage| [AUTHORITY[0], AUTHORITY[1], usage];
+    for (name, usage) in [
+        ("mail", "extendedKeyUsage=emailProtection"),
+        ("servers", "extendedKeyUsage=serverAuth"),
+        ("both", "extendedKeyUsage=serverAuth,clientAuth"),
+    ] {
+        pki.signed(name, "ca", name, Shape { extensions: &of(usage), ..Shape::default() });
+        pki.self_signed(
+            &format!("root-{name}"),
+            &format!("root-{name}"),
+            Shape { extensions: &of(usage), ..Shape::default() },
+        );
+    }
+    for (issuer, as_client, as_server) in
+        [("mail", false, false), ("servers", false, true), ("both", true, true)]
+    {
+        let (leaf, of_root) = (format!("of-{issuer}"), format!("of-root-{issuer}"));
+        pki.signed(&leaf, issuer, &leaf, Shape { extensions: LEAF, ..Shape::default() });
+        let root = format!("root-{issuer}");
+        pki.signed(&of_root, &root, &of_root, Shape { extensions: LEAF, ..Shape::default() });
+        let below =
+            TlsOptions { peer_ca_cert: Some(pki.certificate(issuer)), ..pki.options(&leaf, "ca") };
+        let peer = |ca: &str| pki.options("server", ca);
+        for (who, other) in [(below, peer("ca")), (pki.options(&of_root, "ca"), peer(&root))] {
+            match as_client {
+                true => drop(meet(&other, &who).unwrap()),
+                false => refuses(&other, &who, "InvalidPurpose"),
+            }
+            match as_server {
+                true => drop(meet(&who, &other).unwrap()),
+                false => refuses(&who, &other, "InvalidPurpose"),
+            }
+        }
+    }
+}
+
+#[test]
 fn none_believes_everybody() {
     let pki = pki!(Pki::usual("none"));
     pki.self_signed("alone", "alone", Shape::default());

@@ -46,7 +46,7 @@ impl Checker<'_> {
         purpose: Purpose,
     ) -> Result<(), CertificateError> {
         check_purpose(leaf, purpose)?;
-        self.climb(leaf, 0, 0, &mut 0)
+        self.climb(leaf, purpose, (0, 0), &mut 0)
     }
 
     /// Looks for a way from `certificate` up to a root; `below` counts the authorities below
@@ -54,8 +54,8 @@ impl Checker<'_> {
     fn climb(
         &self,
         certificate: &Certificate,
-        depth: usize,
-        below: u64,
+        purpose: Purpose,
+        (depth, below): (usize, u64),
         checks: &mut u32,
     ) -> Result<(), CertificateError> {
         self.check_lifetime(certificate)?;
@@ -76,10 +76,10 @@ impl Checker<'_> {
             }
             let result = self
                 .check_signature(certificate, issuer, checks)
-                .and_then(|()| check_authority(issuer, below))
+                .and_then(|()| check_authority(issuer, purpose, below))
                 .and_then(|()| {
                     let counts = u64::from(!issuer.is_self_issued());
-                    self.climb(issuer, depth + 1, below + counts, checks)
+                    self.climb(issuer, purpose, (depth + 1, below + counts), checks)
                 });
             match result {
                 Ok(()) => return Ok(()),
@@ -130,9 +130,15 @@ fn may_have_issued(issuer: &Certificate, certificate: &Certificate) -> bool {
     issuer.subject == certificate.issuer && keys_fit && issuer.der != certificate.der
 }
 
-fn check_authority(issuer: &Certificate, below: u64) -> Result<(), CertificateError> {
+fn check_authority(
+    issuer: &Certificate,
+    purpose: Purpose,
+    below: u64,
+) -> Result<(), CertificateError> {
     let length = issuer.extensions.constraints.and_then(|(_, length)| length);
-    if !issuer.is_authority() || length.is_some_and(|length| below > length) {
+    let is_short = length.is_none_or(|length| below <= length);
+    // An authority for mail, say, vouches for nobody who connects.
+    if !issuer.is_authority() || !is_short || !is_listed(issuer, purpose) {
         return Err(CertificateError::InvalidPurpose);
     }
     Ok(())
@@ -143,18 +149,24 @@ fn check_purpose(leaf: &Certificate, purpose: Purpose) -> Result<(), Certificate
     const DIGITAL_SIGNATURE: u16 = 1 << 0;
     const KEY_ENCIPHERMENT: u16 = 1 << 2;
     const KEY_AGREEMENT: u16 = 1 << 4;
-    let (wanted, is_listed) = match purpose {
-        Purpose::Client => (
-            DIGITAL_SIGNATURE | KEY_AGREEMENT,
-            leaf.extensions.extended_key_usage.is_none_or(|usage| usage.client || usage.any),
-        ),
-        Purpose::Server => (
-            DIGITAL_SIGNATURE | KEY_AGREEMENT | KEY_ENCIPHERMENT,
-            leaf.extensions.extended_key_usage.is_none_or(|usage| usage.server || usage.any),
-        ),
+    let wanted = match purpose {
+        Purpose::Client => DIGITAL_SIGNATURE | KEY_AGREEMENT,
+        Purpose::Server => DIGITAL_SIGNATURE | KEY_AGREEMENT | KEY_ENCIPHERMENT,
     };
     let may = leaf.extensions.key_usage.is_none_or(|usage| usage & wanted != 0);
-    if is_listed && may { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
+    if may && is_listed(leaf, purpose) { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
+}
+
+/// Whether a certificate's extendedKeyUsage, if it has one, names this purpose. Of an authority that is
+/// what it may issue certificates for, also of a root.
+fn is_listed(certificate: &Certificate, purpose: Purpose) -> bool {
+    certificate.extensions.extended_key_usage.is_none_or(|usage| {
+        usage.any
+            || match purpose {
+                Purpose::Client => usage.client,
+                Purpose::Server => usage.server,
+            }
+    })
 }
 
 /// The certificates that lead from `leaf` upwards, without it, found by their names among
