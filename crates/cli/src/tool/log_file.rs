@@ -109,6 +109,14 @@ impl LogFile {
         }
     }
 
+    /// The same file from its beginning, whatever has its name by now: a server that runs puts another
+    /// one there when it compacts its database.
+    pub(super) fn rewound(self) -> Result<Self, Failure> {
+        let Self { path, mut file, buffer, .. } = self;
+        file.rewind().map_err(|error| Self::io(&path, "read error", &error))?;
+        Ok(Self { path, file, reader: Reader::new(), buffer, is_end: false })
+    }
+
     /// The file itself, for who reads it in another way.
     pub(super) fn into_file(self) -> File {
         self.file
