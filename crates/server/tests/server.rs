@@ -37,6 +37,7 @@ mod quiet;
 mod relay;
 mod relay_locks;
 mod relay_order;
+mod relay_rights;
 mod relay_rings;
 mod relay_sources;
 mod relay_states;

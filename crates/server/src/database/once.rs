@@ -245,7 +245,7 @@ impl Databases {
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
-        trigger: Trigger,
+        mut trigger: Trigger,
         mut executed: Executed,
     ) -> Option<(Trigger, Executed)> {
         let chosen = trigger.chosen();
@@ -273,9 +273,14 @@ impl Databases {
         {
             return Some((trigger, executed));
         }
+        let changes = executed.delta.is_some();
         take_back(db, &mut executed);
         let Some((chosen, verdict)) = verdict else {
-            // Only the leader of the cluster decides: it is asked.
+            // Only the leader of the cluster, or the source of a relay, decides: it is asked.
+            trigger.is_idle_here = !changes
+                && !trigger.is_outcome()
+                && db.storage.is_relay()
+                && !trigger.origin.identity.may_all();
             self.forward(sessions, trigger);
             return None;
         };

@@ -56,6 +56,9 @@ pub(crate) struct Trigger {
     /// Of a relay's client: it asserts a lock that is not the client's. If it changes nothing, that is its answer,
     /// whoever decides.
     pub(crate) lacks_locks: bool,
+    /// Of a relay's client with less than all rights: it changes nothing here. The source does not know what the
+    /// client may do, and must not make it.
+    pub(crate) is_idle_here: bool,
     /// The file refuses what it writes, with this strerror(3) text.
     pub(crate) refused: Option<String>,
     /// In a cluster: it may have become an entry behind this index, and nobody here can know.
@@ -90,6 +93,7 @@ impl Trigger {
             holds: None,
             locks: None,
             lacks_locks: false,
+            is_idle_here: false,
             refused: None,
             since: None,
             attempts: 0,

@@ -55,10 +55,13 @@ fn is_yet_to_go(
 impl Server {
     /// A transaction is about to go to the source: the locks that it asserts are asked for before it.
     pub(super) fn lock_at_source(&mut self, db: DbId, forward: &mut Forward) -> Locked {
-        let trigger = &mut forward.trigger;
-        if trigger.is_conversion() {
+        if forward.trigger.is_conversion() {
             return Locked::Goes;
         }
+        if forward.trigger.is_idle_here {
+            return self.judge_at_source(db, forward);
+        }
+        let trigger = &mut forward.trigger;
         let asked = operations(trigger.message.text());
         let names = asserted(asked.iter().copied());
         if names.is_empty() {
@@ -80,14 +83,7 @@ impl Server {
                 forward.fence = Fence::Judged;
                 return Locked::Goes;
             }
-            let Self { shell, sessions, databases, .. } = self;
-            if !databases.can_follow(db) {
-                return Locked::Waits;
-            }
-            return match databases.outcome_of(shell, sessions, trigger) {
-                Outcome::Done(done) => Locked::Refused(done.reply),
-                Outcome::Wait { .. } | Outcome::TooLong { .. } => Locked::Aside,
-            };
+            return self.answer_here(db, trigger).unwrap_or(Locked::Waits);
         }
         let Self { sessions, relays, .. } = self;
         let by_force =
@@ -99,6 +95,35 @@ impl Server {
         forward.fence = Fence::Locks;
         new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
         Locked::Goes
+    }
+
+    /// A transaction under an id that its client chose changes nothing here, for lack of rights as a rule. It may have been
+    /// made before, which only the source knows, but the source makes whatever the relay asks for: it is kept from that,
+    /// and if it says that it has not made it, the answer is that of the rows here.
+    fn judge_at_source(&mut self, db: DbId, forward: &mut Forward) -> Locked {
+        if forward.fence != Fence::NotMade {
+            forward.fence = Fence::Judged;
+            return Locked::Goes;
+        }
+        // What it may do, or what it would do, may be different by now.
+        forward.trigger.is_idle_here = false;
+        let Some(locked) = self.answer_here(db, &forward.trigger) else {
+            forward.trigger.is_idle_here = true;
+            return Locked::Waits;
+        };
+        locked
+    }
+
+    /// What a transaction is answered here, that the source has not made; `None` while the tables are not settled.
+    fn answer_here(&mut self, db: DbId, trigger: &Trigger) -> Option<Locked> {
+        let Self { shell, sessions, databases, .. } = self;
+        if !databases.can_follow(db) {
+            return None;
+        }
+        Some(match databases.outcome_of(shell, sessions, trigger) {
+            Outcome::Done(done) if done.delta.is_none() => Locked::Refused(done.reply),
+            Outcome::Done(_) | Outcome::Wait { .. } | Outcome::TooLong { .. } => Locked::Aside,
+        })
     }
 
     /// Whether the owner of a lock here may assert it, as far as is known. Others may have had it at the source since

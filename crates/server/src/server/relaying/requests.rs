@@ -61,7 +61,7 @@ impl Server {
             return false;
         }
         let identity = self.sessions.get(session).map(|session| session.identity());
-        let may_all = identity.is_some_and(|who| !who.read_only && who.role.is_empty());
+        let may_all = identity.is_some_and(|who| who.may_all());
         let Nature { only_reads, may_wait, asserts } = nature();
         let writes = !only_reads || once.is_some_and(Once::is_judged);
         !may_wait && if writes { may_all } else { asserts }
