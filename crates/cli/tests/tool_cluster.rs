@@ -368,7 +368,7 @@ fn a_cluster_is_recovered_from_files_of_one_cluster_only() {
     for (files, why) in [
         (&["1.db", "other.db"][..], "other.db: this is of another database than 1.db"),
         (&["foreign.db", "1.db"], "1.db: this is of another cluster than foreign.db"),
-        (&["1.db", "joining.db"], "joining.db: the server has not joined its cluster"),
+        (&["joining.db"], "joining.db: the server has not joined its cluster"),
         (&["1.db", "missing.db"], "missing.db: open failed (No such file or directory)"),
         (&["1.db", "1.db", "tcp:192.0.2.1"], "tcp:192.0.2.1: syntax error in address"),
         (&["1.db", "unix:a", "unix:b"], "unix:a: open failed (No such file or directory)"),
@@ -377,4 +377,7 @@ fn a_cluster_is_recovered_from_files_of_one_cluster_only() {
         assert!(!refused.status.success() && err(&refused).contains(why), "{}", err(&refused));
         assert!(!scratch.path("new.db").exists());
     }
+    let done = scratch.run(&tool, &["recover-cluster", "new.db", "joining.db", "1.db"]);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(out(&done).contains("joining.db is left out"), "{}", out(&done));
 }

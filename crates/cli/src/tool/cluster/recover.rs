@@ -80,7 +80,10 @@ fn choose<'a>(
     let mut best: Option<Found<'_>> = None;
     let mut told = String::new();
     for source in sources {
-        let found = Found::read(tool, source, seed)?;
+        let Some(found) = Found::read(tool, source, seed)? else {
+            told += &format!("{source} is left out: its server has not joined the cluster\n");
+            continue;
+        };
         told += &format!("{source} ends with {}\n", shown(found.last));
         if let Some(best) = &best {
             found.check_beside(best)?;
@@ -89,7 +92,10 @@ fn choose<'a>(
             best = Some(found);
         }
     }
-    let best = best.ok_or_else(|| Failure::silent(1))?;
+    let best = best.ok_or_else(|| {
+        let named = sources.join(", ");
+        Failure::new(format!("ovsdb error: {named}: the server has not joined its cluster"))
+    })?;
     if sources.len() == 1 {
         return Ok((best, String::new()));
     }
@@ -115,11 +121,10 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn read(tool: &Tool, source: &'a str, seed: u64) -> Result<Self, Failure> {
+    /// `None` of a server that has not joined: it has nothing.
+    fn read(tool: &Tool, source: &'a str, seed: u64) -> Result<Option<Self>, Failure> {
         let mut loaded = replay(Path::new(source), seed)?;
-        let store = loaded.store.take().ok_or_else(|| {
-            Failure::new(format!("ovsdb error: {source}: the server has not joined its cluster"))
-        })?;
+        let Some(store) = loaded.store.take() else { return Ok(None) };
         match &loaded.tail {
             Tail::None => {}
             Tail::Torn { warning } => tool.log.log("ovsdb", Level::Warn, warning),
@@ -138,7 +143,7 @@ impl<'a> Found<'a> {
         }
         let commit = loaded.commit_index;
         let last = log_end(&loaded);
-        Ok(Self { source, loaded, store, last, commit })
+        Ok(Some(Self { source, loaded, store, last, commit }))
     }
 
     /// Both must be files of one cluster.
