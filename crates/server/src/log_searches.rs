@@ -52,11 +52,7 @@ impl LogSearches {
     ) -> Handled {
         let wanted = wanted(params, databases.get(db).map(Db::schema).expect("it was looked up"))?;
         let identity = sessions.get(session).expect("its request is being handled").identity();
-        if !identity.role.is_empty() {
-            let role = &identity.role;
-            let details = format!("clients with a role, such as \"{role}\", may not read the log");
-            return Err(Error::new("permission error", details).into());
-        }
+        identity.check_may_hear_of_others("read the log")?;
         let search = databases.search(db, wanted).map_err(|_| {
             let details = "this server keeps no history (--no-standalone-history)";
             Reply::from(Error::new("not supported", details))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_data::{Uuid, UuidSource};
+use weir_data::{Error, Uuid, UuidSource};
 
 use crate::ids::{DbId, SessionId};
 
@@ -23,6 +23,19 @@ impl Identity {
     /// Whether the client may do whatever anybody may.
     pub(crate) fn may_all(&self) -> bool {
         !self.read_only && self.role.is_empty()
+    }
+
+    /// Whether the client may hear of other clients: roles narrow what may be written, and who is bound to one is not
+    /// told who else is there.
+    ///
+    /// # Errors
+    /// `permission error`, and that it may not do `what`.
+    pub(crate) fn check_may_hear_of_others(&self, what: &str) -> Result<(), Error> {
+        if self.role.is_empty() {
+            return Ok(());
+        }
+        let details = format!("clients with a role, such as \"{}\", may not {what}", self.role);
+        Err(Error::new("permission error", details))
     }
 
     /// The client as role-based access control sees it.

@@ -231,6 +231,9 @@ fn a_client_with_a_role_may_not_read_of_others() {
     let bound = shell.connect_to("ptcp:1").expect("the remote is there");
     let (kind, _) = error(&mut shell, bound, r#"["Net"]"#);
     assert_eq!(kind, "permission error");
+    let request = r#"{"id":"w","method":"weir_wait_delivered","params":["Net"]}"#;
+    let reply = shell.call(bound, request);
+    assert!(reply.contains(r#""error":"permission error""#), "{reply}");
     assert_eq!(log(&mut shell, free, "{}").len(), 1);
 }
 

@@ -20,6 +20,8 @@ impl Server {
         params: Text<'_>,
         request: &[u8],
     ) -> Handled {
+        let identity = self.sessions.get(session).expect("its request is handled").identity();
+        identity.check_may_hear_of_others("ask who has a change")?;
         let wish = Wish::of_params(params)?;
         let unknown = || Error::syntax_tagged(params, UNKNOWN, "this server does not know its id");
         let asked = self.asked(db, wish).ok_or_else(unknown)?;
