@@ -1,4 +1,5 @@
-//! What a new cluster begins with that is made from the file of one that is lost.
+//! What a new cluster begins with that is made from the file of one that is lost
+//! (`docs/decisions/022`).
 //!
 //! The new cluster has other ids, so that no server of the old one takes part by mistake. Clients and
 //! relays of the old one go on with it where they are:
