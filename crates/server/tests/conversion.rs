@@ -1,6 +1,6 @@
 //! Online conversion: what its clients, its bystanders and the file see.
 
-use crate::shell::{PATH, Shell, insert, ports, transact};
+use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use weir_server::event::SessionId;
 
 /// [`shell::SCHEMA`] with another table and another column, version 2.0.0.
@@ -108,12 +108,17 @@ fn the_answer_stands_between_the_ended_monitors_and_the_canceled_transactions() 
 }
 
 #[test]
-fn monitors_of_unaffected_tables_go_on() {
+fn monitors_of_unaffected_tables_go_on_unless_there_is_more_to_watch() {
     let mut shell = Shell::start();
-    let (asking, watching) = (shell.connect(), aware(&mut shell));
+    let (asking, watching) = (aware(&mut shell), aware(&mut shell));
     shell.call(asking, &transact(1, &insert("p1")));
-    let initial = shell.call(watching, MONITOR);
+    shell.call(watching, MONITOR);
+    // Its client may know what to do with the other table, and looks for it when its monitor ends.
     assert_eq!(shell.call(asking, &convert(BESIDE)), CONVERTED);
+    let ended = r#"{"id":null,"method":"monitor_canceled","params":["mon"]}"#;
+    assert_eq!(shell.received(watching), [ended]);
+    let initial = shell.call(watching, MONITOR);
+    assert_eq!(shell.call(asking, &convert(SCHEMA)), CONVERTED);
     assert_eq!(shell.received(watching), Vec::<String>::new());
     let writer = aware(&mut shell);
     shell.call(writer, &transact(2, &insert("p2")));

@@ -16,7 +16,7 @@ use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
-use crate::work::{Garbage, unaffected_tables, untouched_tables};
+use crate::work::{Garbage, adds_to, unaffected_tables, untouched_tables};
 
 /// What has become of an old database's tables.
 pub(super) struct Installed {
@@ -120,7 +120,9 @@ impl Databases {
         db.waiting.note_replaced();
         db.note_other_tables();
         let new_schema = Arc::clone(db.schema());
-        let kept = db.watch.monitors.convert(&new_schema, |table| unaffected[table.index()]);
+        let goes_on = !adds_to(&old_schema, &new_schema);
+        let target = |table: TableId| unaffected[table.index()].filter(|_| goes_on);
+        let kept = db.watch.monitors.convert(&new_schema, target);
         shell.free(Garbage::Database(old));
         // What members of a cluster are asked for is not said to one of them alone.
         if !self.open(id).storage.is_shared() {

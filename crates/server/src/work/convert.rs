@@ -51,6 +51,16 @@ pub(crate) fn unaffected_tables(old: &Schema, converted: &Converted) -> Vec<Opti
     old.tables.iter().map(target).collect()
 }
 
+/// Whether a schema has a table or column that the one before it lacks. The usual client libraries look for what they can
+/// use of a schema when their monitor ends, and at no other time while they are connected.
+pub(crate) fn adds_to(old: &Schema, new: &Schema) -> bool {
+    let is_new = |table: &TableSchema| match old.table_id(&table.name) {
+        Some(id) => table.columns.iter().any(|own| old.table(id).column_id(&own.name).is_none()),
+        None => true,
+    };
+    new.tables.iter().any(is_new)
+}
+
 /// The unaffected tables whose columns are kept in files as before: their changes stay in
 /// the change log.
 pub fn untouched_tables(old: &Schema, converted: &Converted) -> Vec<Option<TableId>> {

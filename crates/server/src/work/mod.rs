@@ -26,8 +26,8 @@ use weir_json::TextBuf;
 use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
 pub use crate::ids::WorkId;
-pub(crate) use convert::unaffected_tables;
 pub use convert::{ConversionError, convert_rows, untouched_tables};
+pub(crate) use convert::{adds_to, unaffected_tables};
 pub use examine::{Examined, Prepare, Ready};
 pub use follow::{Follow, Followed};
 pub use garbage::Garbage;
