@@ -196,13 +196,13 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         let (path, compacted) = (folder.join("1.db"), folder.join("1.db.tmp"));
         write(&path, 1, 9);
-        let mut log = LogFile::open_clustered(&path).ok().expect("it is of a cluster");
-        let undisturbed = carry_over(log).ok().expect("it is good");
+        let mut log = LogFile::open_clustered(&path).expect("it is of a cluster");
+        let undisturbed = carry_over(log).expect("it is good");
 
-        log = LogFile::open_clustered(&path).ok().expect("it is of a cluster");
+        log = LogFile::open_clustered(&path).expect("it is of a cluster");
         write(&compacted, 5, 12);
         std::fs::rename(&compacted, &path).expect("a new name");
-        assert!(carry_over(log).ok().expect("it is good") == undisturbed);
+        assert!(carry_over(log).expect("it is good") == undisturbed);
         assert_eq!(undisturbed.windows(6).filter(|word| word == b"OVSDB ").count(), 10);
         std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
