@@ -176,9 +176,7 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     if seed.is_multiple_of(2) {
         add_relays(world, servers);
     }
-    if world.faults.drift_ppm > 0 {
-        world.let_clocks_drift();
-    }
+    world.let_clocks_drift();
     world.run_for(WITH_FAULTS_MS);
     let before = world.counts().acknowledged;
     world.calm();

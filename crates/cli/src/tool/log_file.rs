@@ -109,8 +109,8 @@ impl LogFile {
         }
     }
 
-    /// The same file from its beginning, whatever has its name by now: a server that runs puts another
-    /// one there when it compacts its database.
+    /// Reads this open file from its beginning once more, whatever file has its name by now: a server that runs puts
+    /// another one there when it compacts its database.
     pub(super) fn rewound(self) -> Result<Self, Failure> {
         let Self { path, mut file, buffer, .. } = self;
         file.rewind().map_err(|error| Self::io(&path, "read error", &error))?;

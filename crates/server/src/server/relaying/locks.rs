@@ -105,13 +105,10 @@ impl Server {
             forward.fence = Fence::Judged;
             return Locked::Goes;
         }
+        let answer = self.answer_here(db, &forward.trigger);
         // What it may do, or what it would do, may be different by now.
-        forward.trigger.is_idle_here = false;
-        let Some(locked) = self.answer_here(db, &forward.trigger) else {
-            forward.trigger.is_idle_here = true;
-            return Locked::Waits;
-        };
-        locked
+        forward.trigger.is_idle_here = answer.is_none();
+        answer.unwrap_or(Locked::Waits)
     }
 
     /// What a transaction is answered here, that the source has not made; `None` while the tables are not settled.
