@@ -212,6 +212,27 @@ fn a_member_with_a_bad_record_in_the_middle_joins_again() {
     trio.check_files();
 }
 
+/// What its file says before the bad record names nobody else: that is of a time when it was alone.
+#[test]
+fn who_founded_a_cluster_joins_it_again_if_its_first_records_are_bad() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    insert(&trio, &ALL, "early");
+    let before = sid(&trio, 0);
+    trio.stop(0);
+    let file = trio.scratch.path(&trio.file(0));
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let words = b"OVSDB CLUSTER ";
+    let second = 1 + bytes[1..].windows(words.len()).position(|word| word == words).expect("two");
+    let body = second + bytes[second..].iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+    bytes[body] ^= 1;
+    std::fs::write(&file, &bytes).expect("room");
+
+    trio.start(0, Program::Weir);
+    has_joined_again(&trio, 0, &before);
+    trio.stop_all();
+    trio.check_files();
+}
+
 /// The file of one member has another id for a row, in a record that is as good as any.
 #[test]
 fn a_member_whose_rows_a_committed_entry_does_not_fit_is_one_no_more() {

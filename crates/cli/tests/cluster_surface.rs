@@ -667,9 +667,11 @@ fn a_member_that_has_not_joined_stays_and_goes_with_the_configuration() {
         write(json!({&file: model}));
         assert_eq!(answer(&scratch, &["ovsdb-server/reload"]), (true, String::new()));
         assert!(answer(&scratch, &["cluster/status", "Odd"]).1.contains("joining cluster"));
+        assert_eq!(answer(&scratch, &["ovsdb-server/list-dbs"]).1, "Odd\n_Server\n");
     }
     write(json!({}));
     assert_eq!(answer(&scratch, &["ovsdb-server/reload"]), (true, String::new()));
+    assert_eq!(answer(&scratch, &["ovsdb-server/list-dbs"]).1, "_Server\n");
     assert!(!answer(&scratch, &["cluster/status", "Odd"]).0);
     assert!(!listens(), "nobody is served there any more");
     // The file is nobody's, and can be served again.
@@ -714,6 +716,7 @@ fn a_server_does_not_join_a_cluster_of_a_database_that_it_has() {
         std::fs::read_to_string(scratch.path("second.log")).is_ok_and(|log| log.contains(text))
     };
     eventually("it says so", || says("Other: does not join a cluster of Odd"));
+    // It was there while it wanted to join.
     let databases = |names: &str| answer(&scratch, &["ovsdb-server/list-dbs"]).1 == names;
     assert!(databases("Odd\n_Server\n"), "{:?}", answer(&scratch, &["ovsdb-server/list-dbs"]));
     drop(second);

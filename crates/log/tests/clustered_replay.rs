@@ -420,7 +420,7 @@ fn a_file_that_is_cut_anywhere_tells_what_is_before() {
 
 #[test]
 fn a_bad_record_with_good_ones_behind_it_is_damage() {
-    let mut seen = [0; 2];
+    let (mut seen, mut named) = ([0; 2], [0; 2]);
     for seed in 20..24 {
         let Writer { file, states, .. } = written(seed, 15);
         let ends: Vec<usize> = states.iter().map(|(len, _)| *len).collect();
@@ -447,14 +447,28 @@ fn a_bad_record_with_good_ones_behind_it_is_damage() {
                     assert!(is_last, "{at} {reading:?}: {warning}");
                     assert!(warning.contains(" error: db: "), "{warning}");
                 }
-                Tail::Damaged { good_offset, .. } => {
+                Tail::Damaged { good_offset, servers, .. } => {
                     assert_eq!(good_offset as usize, ends[record], "{at} {reading:?}");
+                    let expected = servers_behind(&file[ends[record]..]);
+                    assert_eq!(servers, expected, "{at} {reading:?}");
+                    named[usize::from(expected.is_some())] += 1;
                 }
                 Tail::None => panic!("{at} {reading:?}"),
             }
         }
     }
-    assert!(seen.iter().all(|seen| *seen > 100), "{seen:?}");
+    assert!(seen.iter().chain(&named).all(|seen| *seen > 100), "{seen:?} {named:?}");
+}
+
+/// The servers that the last of these records names which names any.
+fn servers_behind(records: &[u8]) -> Option<Servers> {
+    let bodies = records.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
+    let kinds = bodies.map(|body| Record::parse(weir_json::validate(body).unwrap()).unwrap().kind);
+    let named = kinds.filter_map(|kind| match kind {
+        Kind::Entry(entry) => entry.servers,
+        _ => None,
+    });
+    named.last()
 }
 
 #[test]

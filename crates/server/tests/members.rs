@@ -83,6 +83,7 @@ struct Stand {
     listening: Vec<String>,
     replies: Vec<(CommandId, Result<String, String>)>,
     received: Vec<u8>,
+    closed: Vec<SessionId>,
     /// What helpers are to do.
     work: Vec<(WorkId, Work)>,
 }
@@ -99,6 +100,7 @@ impl Stand {
             listening: vec![],
             replies: vec![],
             received: vec![],
+            closed: vec![],
             work: vec![],
         };
         stand.round([]);
@@ -124,6 +126,7 @@ impl Stand {
                     self.received.extend_from_slice(&head);
                     self.received.extend_from_slice(&body);
                 }
+                Effect::Disconnect { session, .. } => self.closed.push(session),
                 Effect::Work { id, work, .. } => self.work.push((id, work)),
                 _ => {}
             }
@@ -245,6 +248,51 @@ fn a_leader_under_load_without_a_pause_listens_where_it_is_told_to() {
     assert_eq!(stand.listening, ["punix:/other"]);
     let received = String::from_utf8_lossy(&stand.received);
     assert_eq!(received.matches(r#""error":null"#).count(), 3, "{received}");
+}
+
+/// Clients know of it, and that it has no tables (ovsdb-server(5)).
+#[test]
+fn a_server_that_has_not_joined_has_a_row_and_a_name() {
+    let mut stand = Stand::new(Config::default());
+    let [aware, unaware] = [1, 2].map(|number| stand.connect(number));
+    let ask = |stand: &mut Stand, session, request: &str| {
+        stand.received.clear();
+        stand.round([Event::Message { session, bytes: request.as_bytes().to_vec() }]);
+        String::from_utf8_lossy(&stand.received).into_owned()
+    };
+    let list = r#"{"id":1,"method":"list_dbs","params":[]}"#;
+    ask(&mut stand, aware, r#"{"id":0,"method":"set_db_change_aware","params":[true]}"#);
+    assert!(ask(&mut stand, unaware, list).contains(r#"["_Server"]"#));
+    stand.command(1, "ovsdb-server/add-db", &[PATH]);
+    stand.open(&joining());
+    assert_eq!(std::mem::take(&mut stand.replies), [(CommandId(1), Ok(String::new()))]);
+    assert_eq!(std::mem::take(&mut stand.closed), [unaware], "it knows of fewer databases");
+    assert!(ask(&mut stand, aware, list).contains(r#"["Net","_Server"]"#));
+    let select = r#"{"id":2,"method":"transact","params":["_Server",{"op":"select","table":"Database",
+        "where":[["name","==","Net"]],"columns":["model","connected","leader","schema","index","cid","sid"]}]}"#;
+    let row = ask(&mut stand, aware, select);
+    let (cid, sid) = (id(0), id(1));
+    for member in [
+        r#""model":"clustered""#,
+        r#""connected":false"#,
+        r#""leader":false"#,
+        r#""schema":["set",[]]"#,
+        r#""index":["set",[]]"#,
+        &format!(r#""cid":["uuid","{cid}"]"#),
+        &format!(r#""sid":["uuid","{sid}"]"#),
+    ] {
+        assert!(row.contains(member), "{member}: {row}");
+    }
+    let schema = ask(&mut stand, aware, r#"{"id":3,"method":"get_schema","params":["Net"]}"#);
+    assert!(schema.contains("it has not completed joining its cluster"), "{schema}");
+
+    let unaware = stand.connect(3);
+    ask(&mut stand, unaware, list);
+    stand.command(1, "ovsdb-server/remove-db", &["Net"]);
+    assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
+    assert_eq!(stand.closed, [unaware], "it knows of more databases");
+    assert!(ask(&mut stand, aware, list).contains(r#"["_Server"]"#));
+    assert!(ask(&mut stand, aware, select).contains(r#"{"rows":[]}"#));
 }
 
 /// A file that is opened once more is none of the configuration that is to be read.

@@ -375,6 +375,8 @@ fn before_the_first_rows_there_is_a_name_and_nothing_else() {
     assert_eq!(row["schema"], json!(["set", []]));
     let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
     answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    // Both have been told that there are no rows.
+    assert!([early, client].iter().all(|session| shell.disconnected.contains(session)));
     assert_eq!(ports(&mut shell), ["a"]);
     assert_eq!(server_row(&mut shell)["connected"], true);
 }
@@ -389,6 +391,7 @@ fn who_comes_before_the_first_rows_is_answered_when_they_are_there() {
     answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
     let reply = shell.received(client).pop().expect("an answer");
     assert_eq!(value(&reply)["result"][0]["rows"], json!([{"name": "a"}]));
+    assert!(shell.disconnected.is_empty(), "{:?}", shell.disconnected);
 }
 
 #[test]
@@ -544,6 +547,7 @@ fn a_configuration_file_has_relays_beside_files() {
     shell.event(Event::LinkUp { link: first });
     shell.pass_ms(5000);
     let client = shell.connect();
+    shell.call(client, r#"{"id":0,"method":"set_db_change_aware","params":[true]}"#);
     shell.call(client, &transact(1, &insert("a")));
     let mut reload = |config: String| {
         shell.files.insert(CONFIG.to_owned(), config.into_bytes());

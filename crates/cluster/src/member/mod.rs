@@ -247,7 +247,7 @@ pub struct Member {
     is_given_lead: bool,
     /// Since when no leader has been known, if none is; for a leader, that it cannot be left alone.
     leaderless_us: Option<u64>,
-    /// A leader has been known since the start.
+    /// A leader has been known since the start, who has committed something if it is this member.
     has_known_leader: bool,
     /// When anything was heard of each peer last.
     pub(crate) silence: Silence,
@@ -751,8 +751,10 @@ impl Member {
         self.note_election();
         let (leader, term) = (self.node.leader(), self.node.term());
         match leader {
-            Some(_) => {
-                (self.leaderless_us, self.has_known_leader) = (None, true);
+            Some(leader) => {
+                self.leaderless_us = None;
+                // What a file holds for certain a leader knows once it has committed something.
+                self.has_known_leader |= leader != self.id() || self.node.may_propose();
                 self.is_found();
             }
             None => _ = self.leaderless_us.get_or_insert(self.now_us),

@@ -133,7 +133,7 @@ impl Disk {
         assert!(end >= self.synced, "what is synced is there");
         let hole = Hole { at: end as u64, is_told: true };
         let mut search = Search::new(Magic::Clustered, end as u64, Some(hole));
-        search.feed(&self.records[end..]);
+        search.feed(&self.records[end..], &mut |_| ());
         assert_eq!(
             search.found(),
             None,

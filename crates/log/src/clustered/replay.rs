@@ -26,7 +26,7 @@ use super::data::{self, DataReader, Made};
 use super::outline::Outline;
 use super::raft_log::{DataPlace, Effect, LoggedEntry};
 use super::unapplied::Unapplied;
-use super::{Header, Kind, Record, State};
+use super::{Entry, Header, Kind, Record, Servers, State};
 use crate::record::{self, End, Hole, Magic, Piece, Reader, Search};
 use crate::standalone::LoadError;
 use crate::standalone::rows::Rows;
@@ -104,6 +104,8 @@ pub struct Replayer {
     /// As [`Replayer::salvage`] asked for.
     salvages: bool,
     tail: Tail,
+    /// The servers that the last good record names which names any, of those behind a bad one.
+    servers_behind: Option<Servers>,
 }
 
 #[derive(Debug)]
@@ -187,6 +189,7 @@ impl Replayer {
             has_bare: false,
             salvages: false,
             tail: Tail::None,
+            servers_behind: None,
         }
     }
 
@@ -237,7 +240,9 @@ impl Replayer {
         self.position += bytes.len() as u64;
         self.file_len = self.file_len.max(self.position);
         match &mut self.phase {
-            Phase::Search(search) => search.feed(bytes),
+            Phase::Search(search) => {
+                search.feed(bytes, &mut |body| note_servers(body, &mut self.servers_behind));
+            }
             Phase::Again(_) => {
                 let fed = self.feed_again(start, bytes, each);
                 return fed.map_err(|problem| self.told(problem));
@@ -479,9 +484,16 @@ impl Replayer {
     fn stop(&mut self, problem: Problem) -> Result<(), LoadError> {
         let Problem::Record(error) = problem else { return Err(self.told(problem)) };
         let may_be_hole = error.may_be_unwritten();
-        let mut search = self.search_from(self.reader.unread_offset(), may_be_hole);
-        search.feed(self.reader.unread());
+        let search = self.search_unread(may_be_hole);
         self.begin_search(&error, search)
+    }
+
+    /// A search that has gone through what has come and has not been given out.
+    fn search_unread(&mut self, may_be_hole: bool) -> Search {
+        let mut search = self.search_from(self.reader.unread_offset(), may_be_hole);
+        let servers = &mut self.servers_behind;
+        search.feed(self.reader.unread(), &mut |body| note_servers(body, servers));
+        search
     }
 
     /// A search behind a bad record, from an offset on.
@@ -522,8 +534,7 @@ impl Replayer {
     /// The file cannot be used.
     pub fn finish(mut self) -> Result<Finished, LoadError> {
         if let Phase::Records(_) = &self.phase {
-            let mut search = self.search_from(self.reader.unread_offset(), true);
-            search.feed(self.reader.unread());
+            let search = self.search_unread(true);
             if let Err(error) = std::mem::take(&mut self.reader).finish() {
                 self.begin_search(&error, search)?;
             }
@@ -534,7 +545,8 @@ impl Replayer {
         if let (Phase::Search(search), Tail::Torn { warning }) = (&self.phase, &self.tail)
             && let Some(good_offset) = search.found()
         {
-            self.tail = Tail::Damaged { warning: warning.clone(), good_offset };
+            let (warning, servers) = (warning.clone(), self.servers_behind.take());
+            self.tail = Tail::Damaged { warning, good_offset, servers };
         }
         if self.salvages {
             self.apply_kept().map_err(|problem| self.told(problem))?;
@@ -596,6 +608,16 @@ impl Replayer {
             has_forgotten: log.has_forgotten,
             tail: self.tail,
         })
+    }
+}
+
+/// Notes the servers that a good record behind a bad one names, if it does.
+fn note_servers(body: &[u8], servers: &mut Option<Servers>) {
+    let Ok(text) = weir_json::validate(body) else { return };
+    if let Ok(Record { kind: Kind::Entry(Entry { servers: named @ Some(_), .. }), .. }) =
+        Record::parse(text)
+    {
+        *servers = named;
     }
 }
 

@@ -13,15 +13,20 @@
 //!
 //! Each record is judged by itself, and not with what was written together with it, of which any part
 //! may be missing.
+//!
+//! What good records say is told, too, as far as they are short: a server whose log has a gap may learn
+//! from them who else is in its cluster.
 
 use sha1::{Digest, Sha1};
 
-use super::synced::BEGINNING_MAX;
 use super::{HEADER_MAX, Hash, Header, MARK, Magic, Synced};
 
 /// How many headers are compared at once with what follows them. Lines that look like headers
 /// hardly ever stand within each other's records; of too many, the longest record is given up.
 const CANDIDATES_MAX: usize = 16;
+
+/// Bodies of up to this length are told, in bytes: more than the servers of any cluster take.
+const TOLD_MAX: usize = 64 << 10;
 
 /// Looks for good records in bytes that come in pieces.
 #[derive(Debug)]
@@ -60,8 +65,10 @@ struct Candidate {
     offset: u64,
     expected: Hash,
     hash: Sha1,
-    /// What the body begins with.
+    /// What the body begins with, up to [`TOLD_MAX`].
     beginning: Vec<u8>,
+    /// Bytes of the whole body.
+    len: u64,
     /// The last bytes of the body, as far as it has come.
     last: [u8; 2],
     /// Bytes of the body that have not come.
@@ -96,18 +103,18 @@ impl Search {
         self.hole.is_some() && has_room && !self.has_contradiction && !self.has_given_up
     }
 
-    /// Takes the next bytes.
-    pub fn feed(&mut self, mut bytes: &[u8]) {
-        while (self.good.is_none() || self.may_be_hole()) && !bytes.is_empty() {
+    /// Takes the next bytes; `each` is told the bodies of good records that are short.
+    pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(&[u8])) {
+        while !bytes.is_empty() {
             let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
             let (piece, rest) = bytes.split_at(end);
-            self.feed_line(piece);
+            self.feed_line(piece, each);
             bytes = rest;
         }
     }
 
     /// Takes what may be the rest of a line, but no more.
-    fn feed_line(&mut self, piece: &[u8]) {
+    fn feed_line(&mut self, piece: &[u8], each: &mut dyn FnMut(&[u8])) {
         self.offset += piece.len() as u64;
         self.has_zeros |= self.good.is_none() && piece.contains(&0);
         for candidate in &mut self.candidates {
@@ -119,7 +126,7 @@ impl Search {
                 [one] => [candidate.last[1], one],
                 [] => candidate.last,
             };
-            let wanted = (BEGINNING_MAX - candidate.beginning.len()).min(body.len());
+            let wanted = (TOLD_MAX - candidate.beginning.len()).min(body.len());
             candidate.beginning.extend_from_slice(body.get(..wanted).unwrap_or(body));
             candidate.left -= length as u64;
         }
@@ -131,6 +138,9 @@ impl Search {
                     hole.is_told |= synced.is_some();
                     let is_entry = candidate.last == [MARK, b'\n'];
                     self.has_contradiction |= synced.map_or(!is_entry, |synced| synced > hole.at);
+                }
+                if candidate.len == candidate.beginning.len() as u64 {
+                    each(&candidate.beginning);
                 }
             }
             candidate.left > 0
@@ -161,6 +171,7 @@ impl Search {
             expected: header.hash,
             hash: Sha1::new(),
             beginning: Vec::new(),
+            len: header.length,
             last: [0; 2],
             left: header.length,
         });
@@ -174,14 +185,14 @@ mod tests {
 
     fn search(bytes: &[u8], piece: usize) -> Option<u64> {
         let mut search = Search::new(Magic::Clustered, 1000, None);
-        bytes.chunks(piece).for_each(|piece| search.feed(piece));
+        bytes.chunks(piece).for_each(|piece| search.feed(piece, &mut |_| ()));
         search.found()
     }
 
     /// Whether good records in these bytes allow for a hole.
     fn is_hole(bytes: &[u8], hole: Option<Hole>, piece: usize) -> bool {
         let mut search = Search::new(Magic::Clustered, 1000, hole);
-        bytes.chunks(piece).for_each(|piece| search.feed(piece));
+        bytes.chunks(piece).for_each(|piece| search.feed(piece, &mut |_| ()));
         assert!(search.good.is_some(), "there is a good record");
         search.found().is_none()
     }

@@ -22,9 +22,6 @@ const COMMENT: &[u8] = b"{\"comment\":\"";
 const DIGITS_MAX: usize = 20;
 const TEXT_MAX: usize = WORD.len() + DIGITS_MAX;
 
-/// How much of a body is looked at, in bytes.
-pub(crate) const BEGINNING_MAX: usize = COMMENT.len() + TEXT_MAX + 1;
-
 impl Synced {
     /// The comment for so many bytes behind the file's first record.
     pub fn new(bytes: u64) -> Self {

@@ -125,6 +125,8 @@ pub(crate) struct Part {
     pub(crate) given_up_to: u64,
     /// What `_Server` says.
     pub(crate) told: Told,
+    /// `_Server` has a row for it, though it may have no tables.
+    pub(crate) has_row: bool,
     /// A snapshot on its way here.
     pub(crate) receiving: Option<Receiving>,
     /// One that has taken the file's place, but not the tables'.
@@ -424,6 +426,7 @@ impl Clusters {
             texts: None,
             again_us: None,
             told: Told::default(),
+            has_row: false,
             receiving: None,
             loaded: None,
             load_again_us: None,

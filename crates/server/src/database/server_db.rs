@@ -49,6 +49,24 @@ pub(crate) fn insert_relay(name: &str, row: Uuid) -> Value {
     insert_row(row, columns)
 }
 
+/// The operations that add the row of a server that has not joined its cluster.
+pub(crate) fn insert_joining(name: &str, cluster: Uuid, sid: Uuid, row: Uuid) -> Value {
+    let columns = object([
+        ("name", name.into()),
+        ("model", "clustered".into()),
+        ("connected", false.into()),
+        ("leader", false.into()),
+        ("cid", uuid_value(cluster)),
+        ("sid", uuid_value(sid)),
+    ]);
+    insert_row(row, columns)
+}
+
+/// The operations that put the cluster of a server that has not joined it into its row.
+pub(crate) fn set_cid(name: &str, cluster: Uuid) -> Value {
+    update_row(name, object([("cid", uuid_value(cluster))]))
+}
+
 /// The operations that put a relay's state into its row.
 pub(crate) fn set_relay(name: &str, is_connected: bool, index: Option<u64>) -> Value {
     let mut columns = vec![("connected".to_owned(), is_connected.into())];
@@ -56,9 +74,11 @@ pub(crate) fn set_relay(name: &str, is_connected: bool, index: Option<u64>) -> V
     update_row(name, Value::Object(columns.into_iter().collect()))
 }
 
-/// The operations that put a converted database's schema into its row.
+/// The operations that put a schema into the row of this name, and the name that the schema gives.
 pub(crate) fn set_schema(name: &str, schema: &Schema) -> Value {
-    update_row(name, object([("schema", schema.to_string().into())]))
+    let columns =
+        object([("name", schema.name.as_str().into()), ("schema", schema.to_string().into())]);
+    update_row(name, columns)
 }
 
 /// How a clustered database is.
@@ -73,22 +93,24 @@ pub(crate) struct ClusterState {
 
 /// The operations that put a clustered database's state into its row.
 pub(crate) fn set_cluster(name: &str, state: &ClusterState) -> Value {
-    let uuid =
-        |uuid: Uuid| Value::Array(vec!["uuid".into(), Value::from(uuid.to_string().as_str())]);
     let mut columns = vec![
         ("model".to_owned(), "clustered".into()),
         ("connected".to_owned(), state.is_connected.into()),
         ("leader".to_owned(), state.leads.into()),
         ("index".to_owned(), state.index.cast_signed().into()),
-        ("sid".to_owned(), uuid(state.sid)),
+        ("sid".to_owned(), uuid_value(state.sid)),
     ];
-    columns.extend(state.cluster.map(|cluster| ("cid".to_owned(), uuid(cluster))));
+    columns.extend(state.cluster.map(|cluster| ("cid".to_owned(), uuid_value(cluster))));
     update_row(name, Value::Object(columns.into_iter().collect()))
 }
 
 /// The operations that remove a database's row.
 pub(crate) fn delete(name: &str) -> Value {
     object([("op", "delete".into()), ("table", "Database".into()), ("where", named(name))])
+}
+
+fn uuid_value(uuid: Uuid) -> Value {
+    Value::Array(vec!["uuid".into(), uuid.to_string().into()])
 }
 
 fn insert_row(row: Uuid, columns: Value) -> Value {

@@ -212,7 +212,7 @@ impl Server {
             Some(id) => self.remove_database(id, &reason),
             None => {
                 match self.clusters.by_name(name) {
-                    Some(joining) => self.remove_joining(joining),
+                    Some(joining) => self.remove_joining(joining, &reason),
                     None if self.admin.to_open_again.remove(name) => {}
                     None => return Err("Failed to find the database.".into()),
                 }

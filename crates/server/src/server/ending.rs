@@ -76,8 +76,7 @@ impl Server {
     /// Databases came or went: clients that cannot be told are disconnected, so that they look. One
     /// that has asked for nothing yet knows nothing that could be wrong now.
     pub(super) fn disconnect_unaware(&mut self, reason: &str) {
-        let knows_other = |session: &Session| !session.is_db_change_aware() && session.has_asked();
-        self.disconnect_where(reason, knows_other);
+        self.disconnect_where(reason, Session::is_unaware);
     }
 
     pub(super) fn disconnect_where(&mut self, reason: &str, is_meant: impl Fn(&Session) -> bool) {

@@ -1,6 +1,7 @@
 //! Databases come: their files are opened, and they are served.
 
 use weir_cluster::Member;
+use weir_data::Uuid;
 use weir_engine::Database;
 use weir_history::History;
 use weir_log::standalone::Form;
@@ -13,6 +14,7 @@ use crate::database::server_db;
 use crate::effect::{Effect, Level};
 use crate::ids::{CommandId, DbId};
 use crate::server::Server;
+use crate::session::Session;
 use crate::storage::load::{KeptKeys, Loaded};
 use crate::storage::{Clustered, MemberFile, Standalone, Storage};
 
@@ -200,10 +202,24 @@ impl Server {
             self.databases.begin_keys(&mut self.shell, db, keys);
         } else {
             self.remotes.await_database(&name);
+            self.show_joining(db);
         }
         // Before the member connects to others.
         self.remotes.tell_tls(&mut self.shell, &self.databases);
         self.run_member(db);
+    }
+
+    /// Clients are to know of a server that has not joined its cluster.
+    fn show_joining(&mut self, db: DbId) {
+        let part = self.clusters.part_mut(db);
+        let (name, sid) = (part.member.name().to_owned(), part.member.id());
+        part.told.cluster = part.member.cluster();
+        part.has_row = true;
+        let cluster = part.told.cluster.unwrap_or(Uuid::ZERO);
+        let row = self.shell.uuids().next_uuid();
+        let insert = server_db::insert_joining(&name, cluster, sid, row);
+        self.databases.change_server_db(&mut self.shell, &insert);
+        self.disconnect_unaware(&format!("adding {name} database"));
     }
 
     /// A database is served from now on.
@@ -216,17 +232,23 @@ impl Server {
         let (name, schema) = (database.schema().name.clone(), database.schema().clone());
         self.databases.insert(&mut self.shell, id, database, (storage, history));
         self.remotes.await_no_more(&name);
-        let Self { shell, databases, relays, .. } = self;
-        let operation = match relays.get(id) {
-            // Its row has been there since its source was named.
-            Some(_) => server_db::set_schema(&name, &schema),
-            None => server_db::insert(&name, &schema, shell.uuids().next_uuid()),
+        // The rows of a relay and of a server that joins its cluster are there before their tables.
+        let relayed = self.relays.get(id).map(|relay| relay.name.as_str());
+        let joining = self.clusters.part(id).filter(|part| part.has_row);
+        let shown = relayed.or(joining.map(|part| part.member.name()));
+        let (operation, why) = match shown {
+            Some(shown) => (
+                server_db::set_schema(shown, &schema),
+                format!("database {name} connected to storage"),
+            ),
+            None => {
+                let row = self.shell.uuids().next_uuid();
+                (server_db::insert(&name, &schema, row), format!("adding {name} database"))
+            }
         };
-        databases.change_server_db(shell, &operation);
-        // Those who ask have seen the name of a relay before.
-        if self.relays.get(id).is_none() {
-            self.disconnect_unaware(&format!("adding {name} database"));
-        }
+        self.databases.change_server_db(&mut self.shell, &operation);
+        let knows_other = |session: &Session| session.is_unaware() && !session.awaits_source();
+        self.disconnect_where(&why, knows_other);
         self.remotes_changed();
     }
 }

@@ -180,14 +180,18 @@ impl Server {
                     let (_, config) = wanted.remove(at);
                     self.clusters.part_mut(db).configured_keys = config.keys;
                 }
-                None => self.remove_joining(db),
+                None => {
+                    let name = self.clusters.part_mut(db).member.name();
+                    let reason = format!("database {name} removed from configuration");
+                    self.remove_joining(db, &reason);
+                }
             }
         }
         wanted
     }
 
     /// Members that have no tables: they have not joined their clusters, or not again.
-    fn joining(&self) -> impl Iterator<Item = (DbId, &Part)> {
+    pub(super) fn joining(&self) -> impl Iterator<Item = (DbId, &Part)> {
         let parts = self.clusters.parts.iter().map(|(db, part)| (*db, part));
         parts.filter(|(db, _)| self.databases.get(*db).is_none())
     }

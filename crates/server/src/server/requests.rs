@@ -543,10 +543,11 @@ impl Server {
     }
 
     /// The names of all databases, in order; relays that have not heard from their sources are
-    /// among them.
+    /// among them, and servers that have not joined their clusters.
     pub(super) fn names_of_databases(&self) -> BTreeSet<&str> {
         let relays = self.relays.by_db.values().map(|relay| relay.name.as_str());
-        self.databases.names().map(|(name, _)| name).chain(relays).collect()
+        let joining = self.joining().map(|(_, part)| part.member.name());
+        self.databases.names().map(|(name, _)| name).chain(relays).chain(joining).collect()
     }
 
     /// The database that a request's parameters begin with.

@@ -160,6 +160,11 @@ impl Gate {
         is_checked || self.queue.iter().any(|queued| is_meant(&queued.marks))
     }
 
+    /// Whether the session's requests wait for the first rows of a relay.
+    pub(super) fn awaits_source(&self) -> bool {
+        self.holds.iter().any(|(reason, _)| *reason == Reason::Source)
+    }
+
     /// Whether a message waits by which the session asks for a lock, or gives one up.
     pub(crate) fn changes_locks(&self) -> bool {
         self.queue.iter().any(|queued| queued.marks.changes_locks)

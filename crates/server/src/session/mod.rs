@@ -67,9 +67,15 @@ impl Session {
         self.is_db_change_aware
     }
 
-    /// Whether the client has asked for anything yet.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.gate.has_passed()
+    /// Whether the client may go by databases that were there when it asked.
+    pub(crate) fn is_unaware(&self) -> bool {
+        !self.is_db_change_aware && self.gate.has_passed()
+    }
+
+    /// Whether the client's requests wait for the first rows of a relay, so that it has not been told that there
+    /// are none.
+    pub(crate) fn awaits_source(&self) -> bool {
+        self.gate.awaits_source()
     }
 
     /// Whether the client may know tables of a database other than `_Server`.

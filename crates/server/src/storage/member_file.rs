@@ -131,22 +131,26 @@ struct Again {
 
 /// Whether a server must join its cluster again.
 fn joins_again(loaded: &clustered::Loaded) -> Result<Option<Again>, String> {
-    let damage = match &loaded.tail {
-        Tail::Damaged { warning, good_offset } => {
-            Some(format!("{warning} (there is a good record at offset {good_offset})"))
+    let (damage, behind) = match &loaded.tail {
+        Tail::Damaged { warning, good_offset, servers } => {
+            let damage = format!("{warning} (there is a good record at offset {good_offset})");
+            (Some(damage), servers.as_ref())
         }
-        Tail::None | Tail::Torn { .. } => None,
+        Tail::None | Tail::Torn { .. } => (None, None),
     };
     if damage.is_none() && !loaded.has_forgotten {
         return Ok(None);
     }
-    let known = loaded.latest.servers.iter().chain(&loaded.committed.servers);
-    let others = known.filter(|(id, _)| **id != loaded.server_id).map(|(_, address)| address);
-    let remotes: BTreeSet<&String> = others.chain(&loaded.remotes).collect();
+    let is_other = |(id, _): &(&Uuid, &String)| **id != loaded.server_id;
+    let before = loaded.latest.servers.iter().chain(&loaded.committed.servers);
+    let known = before.chain(behind.into_iter().flatten()).filter(is_other);
+    let remotes: BTreeSet<&String> =
+        known.map(|(_, address)| address).chain(&loaded.remotes).collect();
     let remotes: Vec<String> = remotes.into_iter().cloned().collect();
+    let is_alone = behind.is_some_and(|servers| !servers.iter().any(|server| is_other(&server)));
     match damage {
         // Nobody else has what it has lost.
-        Some(damage) if remotes.is_empty() => Err(damage),
+        Some(damage) if remotes.is_empty() || is_alone => Err(damage),
         damage => {
             let noted =
                 || format!("{}: the log was an older one when it was opened last", loaded.name);

@@ -128,13 +128,13 @@ impl<'a> Found<'a> {
         match &loaded.tail {
             Tail::None => {}
             Tail::Torn { warning } => tool.log.log("ovsdb", Level::Warn, warning),
-            Tail::Damaged { warning, good_offset } if tool.accepts_damage => {
+            Tail::Damaged { warning, good_offset, .. } if tool.accepts_damage => {
                 let text = format!("{warning}; what is behind it is left out");
                 tool.log.log("ovsdb", Level::Warn, &text);
                 let text = format!("there is a good record at offset {good_offset}");
                 tool.log.log("ovsdb", Level::Warn, &text);
             }
-            Tail::Damaged { warning, good_offset } => {
+            Tail::Damaged { warning, good_offset, .. } => {
                 return Err(Failure::new(format!(
                     "{warning} (there is a good record at offset {good_offset}): use the file of another \
                      server; --accept-damage takes what is before"

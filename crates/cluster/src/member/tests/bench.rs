@@ -113,8 +113,15 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn open(opened: Opened) -> Self {
+        let mut bench = Self::opened(opened);
+        bench.run();
+        bench
+    }
+
+    /// A member of which nothing has been carried out yet.
+    pub(super) fn opened(opened: Opened) -> Self {
         let now_us = 1_000_000;
-        let mut bench = Self {
+        Self {
             member: Member::open(opened, now_us),
             now_us,
             next_link: 1 << 32,
@@ -145,9 +152,7 @@ impl Bench {
             held: None,
             has_left: false,
             has_forgotten: false,
-        };
-        bench.run();
-        bench
+        }
     }
 
     /// A member that has just started.

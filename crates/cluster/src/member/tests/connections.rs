@@ -214,6 +214,26 @@ fn who_has_known_no_leader_since_its_start_is_not_connected() {
     assert!(!bench.member.is_connected());
 }
 
+/// What its file holds is committed only with the first entry of its term.
+#[test]
+fn who_leads_from_its_start_on_is_connected_once_it_has_committed_something() {
+    let alone = [(server(1), address(1))].into();
+    let mut bench = Bench::opened(Opened { snapshot_servers: alone, ..Bench::file() });
+    bench.is_disk_slow = true;
+    bench.run();
+    let settled = |bench: &Bench| (bench.member.may_propose(), bench.member.is_connected());
+    while bench.member.role() != Role::Leader {
+        assert_eq!(settled(&bench), (false, false), "it does not lead");
+        bench.pass(100);
+        bench.sync();
+    }
+    assert_eq!(settled(&bench), (false, false), "its entry is not on the disk");
+    bench.is_disk_slow = false;
+    bench.sync();
+    assert_eq!(settled(&bench), (true, true));
+    assert_eq!(bench.committed.last().map(|entry| entry.at.index), Some(7));
+}
+
 /// A network that loses long packets may let entries pass, which are short, and no long request of a client.
 #[test]
 fn whose_requests_do_not_come_to_the_leader_says_that_it_is_not_connected() {

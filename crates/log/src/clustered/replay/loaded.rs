@@ -2,6 +2,7 @@
 
 use weir_data::{Store, Uuid};
 
+use crate::clustered::Servers;
 use crate::clustered::raft_log::{Configuration, LoggedEntry, SnapshotPlace};
 
 /// What one server's file holds.
@@ -74,5 +75,7 @@ pub enum Tail {
         warning: String,
         /// File offset of the first good record behind the bad one.
         good_offset: u64,
+        /// The servers of the cluster by the last record behind the bad one that names any.
+        servers: Option<Servers>,
     },
 }

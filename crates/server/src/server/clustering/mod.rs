@@ -17,7 +17,7 @@ use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forward;
 use crate::clusters::reading::{Piece, Texts};
 use crate::configuration::{DbConfig, Model};
-use crate::database::Trigger;
+use crate::database::{Trigger, server_db};
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
@@ -308,10 +308,12 @@ impl Server {
     }
 
     /// A member that has no tables is not wanted any more.
-    pub(in crate::server) fn remove_joining(&mut self, db: DbId) {
+    pub(in crate::server) fn remove_joining(&mut self, db: DbId, reason: &str) {
         let name = self.clusters.part_mut(db).member.name().to_owned();
         self.end_part(db);
         self.shell.ask(Effect::Close { db });
+        self.databases.change_server_db(&mut self.shell, &server_db::delete(&name));
+        self.disconnect_unaware(reason);
         self.remotes.await_no_more(&name);
         self.remotes_changed();
     }
@@ -330,19 +332,18 @@ impl Server {
             let again = Again { db: part.member.name().to_owned(), remotes: part.known.clone() };
             let with_tables = self.databases.get(db).map(|db| db.configured_keys().clone());
             let keys = with_tables.unwrap_or(configured);
+            let why = match end {
+                End::Left => "removing database because storage disconnected permanently",
+                End::Unfit => "removing database because its rows are not those of its cluster",
+                End::Suspect | End::Forgot => {
+                    "removing database until its server has joined its cluster again"
+                }
+            };
             if has_tables {
-                let why = match end {
-                    End::Left => "removing database because storage disconnected permanently",
-                    End::Unfit => "removing database because its rows are not those of its cluster",
-                    End::Suspect | End::Forgot => {
-                        "removing database until its server has joined its cluster again"
-                    }
-                };
                 self.shell.log("ovsdb_server", Level::Info, why);
                 self.remove_database(db, why);
             } else {
-                self.end_part(db);
-                self.shell.ask(Effect::Close { db });
+                self.remove_joining(db, why);
             }
             if matches!(end, End::Suspect | End::Forgot) {
                 let model = Some(Model::Clustered);

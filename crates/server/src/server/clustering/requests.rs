@@ -419,12 +419,16 @@ impl Server {
 
     /// `_Server` says how the database is.
     pub(in crate::server) fn tell_server_db(&mut self, db: DbId) {
-        let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else { return };
+        let Some(name) = self.databases.get(db).map(|db| db.name().to_owned()) else {
+            return self.tell_of_joining(db);
+        };
         let part = self.clusters.part_mut(db);
         // What was given up is committed, and not on this leader's disk.
         let is_behind = part.applied < part.given_up_to && part.member.lacks_committed();
+        // Who leads from its start on has what its file holds for certain before clients come.
+        let has_rows = part.told.is_connected || !part.member.may_propose() || !part.lacks_rows();
         let told = Told {
-            is_connected: part.member.is_connected() && !part.is_unread(),
+            is_connected: part.member.is_connected() && !part.is_unread() && has_rows,
             // Clients that want the leader want all that is committed.
             leads: part.member.may_propose()
                 && (part.told.leads && !is_behind || !part.lacks_rows()),
@@ -440,6 +444,16 @@ impl Server {
         let state = server_db::ClusterState { is_connected, leads, index, cluster, sid };
         let update = server_db::set_cluster(&name, &state);
         self.databases.change_server_db(&mut self.shell, &update);
+    }
+
+    /// `_Server` says which cluster it is that a server is to join, once it knows.
+    fn tell_of_joining(&mut self, db: DbId) {
+        let part = self.clusters.part_mut(db);
+        let Some(cluster) = part.member.cluster().filter(|_| part.has_row) else { return };
+        if part.told.cluster.replace(cluster) != Some(cluster) {
+            let update = server_db::set_cid(part.member.name(), cluster);
+            self.databases.change_server_db(&mut self.shell, &update);
+        }
     }
 }
 

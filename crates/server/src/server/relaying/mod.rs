@@ -30,6 +30,7 @@ impl Server {
         remotes.await_database(&name);
         let row = shell.uuids().next_uuid();
         databases.change_server_db(shell, &server_db::insert_relay(&name, row));
+        self.disconnect_unaware(&format!("adding {name} database"));
     }
 
     /// Relays become those of a configuration; those that are new.
@@ -68,6 +69,7 @@ impl Server {
         let name = self.relays.get(db).map(|relay| relay.name.clone()).unwrap_or_default();
         self.forget_relay(db);
         self.databases.change_server_db(&mut self.shell, &server_db::delete(&name));
+        self.disconnect_unaware(reason);
         self.remotes_changed();
         self.save_configuration();
     }
