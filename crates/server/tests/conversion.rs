@@ -93,6 +93,33 @@ fn aware_sessions_learn_which_monitors_and_transactions_ended() {
     assert_eq!(shell.call(waiting, again), r#"{"id":"m","result":{},"error":null}"#);
 }
 
+/// As the Python library does, to which `monitor_canceled` says nothing.
+#[test]
+fn who_asks_for_nothing_behind_the_end_of_its_monitors_is_disconnected() {
+    let mut shell = Shell::start();
+    let sessions = [0; 5].map(|_| aware(&mut shell));
+    let [asking, deaf, reading, watching, elsewhere] = sessions;
+    for session in [deaf, reading, watching] {
+        shell.call(session, MONITOR);
+    }
+    shell
+        .call(elsewhere, r#"{"id":5,"method":"monitor","params":["_Server","s",{"Database":{}}]}"#);
+    assert_eq!(shell.call(asking, &convert(WIDER)), CONVERTED);
+    shell.pass_ms(20_000);
+    shell.call(reading, r#"{"id":6,"method":"get_schema","params":["Net"]}"#);
+    shell.call(watching, MONITOR);
+    // It writes as before, and probes the server.
+    shell.call(deaf, &transact(7, &insert("p")));
+    shell.call(deaf, r#"{"id":"echo","method":"echo","params":[]}"#);
+    shell.pass_ms(9_000);
+    assert_eq!(shell.disconnected, []);
+    shell.pass_ms(2_000);
+    assert_eq!(shell.disconnected, [deaf]);
+    assert!(shell.log.iter().any(|line| line.contains("has not asked for others in 30 s")));
+    shell.pass_ms(60_000);
+    assert_eq!(shell.disconnected, [deaf]);
+}
+
 #[test]
 fn the_answer_stands_between_the_ended_monitors_and_the_canceled_transactions() {
     let mut shell = Shell::start();

@@ -175,7 +175,7 @@ impl Subscriptions {
     }
 
     /// A database goes, or becomes another one: sessions that know of such things learn which
-    /// monitors went with it. `kept` are the keys, ascending, of those that go on.
+    /// monitors went with it, and are answered with. `kept` are the keys, ascending, of those that go on.
     pub(crate) fn cancel(
         &mut self,
         shell: &mut Shell,
@@ -183,7 +183,8 @@ impl Subscriptions {
         databases: &mut Databases,
         db: DbId,
         kept: &[MonitorKey],
-    ) {
+    ) -> Vec<SessionId> {
+        let mut told = Vec::new();
         let ends =
             |monitor: &Monitor| monitor.db == db && kept.binary_search(&monitor.key).is_err();
         for (&id, OfSession { monitors, bytes }) in &mut self.by_session {
@@ -197,9 +198,12 @@ impl Subscriptions {
                 if is_aware {
                     let params = [b"[".as_slice(), &monitor.id, b"]"].concat();
                     shell.send(id, weir_wire::notification("monitor_canceled", &params));
+                    told.push(id);
                 }
             }
         }
+        told.dedup();
+        told
     }
 
     /// Whether anything that a session's monitors of a database watch has changed since they were

@@ -283,7 +283,9 @@ impl Server {
         self.checks.forget_database(id);
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         let Replaced { name, kept, operation, origin } = replaced;
-        subscriptions.cancel(shell, sessions, databases, id, &kept);
+        for told in subscriptions.cancel(shell, sessions, databases, id, &kept) {
+            sessions.await_monitors(shell, told);
+        }
         if let Some(origin) = origin {
             if let Some(session) = origin.session() {
                 subscriptions.flush_session(shell, sessions, databases, session);

@@ -14,6 +14,8 @@ mod relaying;
 mod requests;
 mod round;
 
+use std::collections::BTreeSet;
+
 use weir_data::Uuid;
 use weir_upstream::Input;
 
@@ -255,6 +257,7 @@ impl Server {
             self.deliveries.next_us(),
             self.states.next_us(),
             self.sessions.next_probe_us(),
+            self.sessions.next_deaf_us(),
         ])
     }
 
@@ -323,7 +326,9 @@ impl Server {
             remotes.connect_if_due(shell);
         }
         subscriptions.forget_initial_if_due(shell, databases);
-        for dead in self.sessions.run_probes(&mut self.shell) {
+        let Self { shell, sessions, .. } = self;
+        let dead = sessions.run_probes(shell).into_iter().chain(sessions.take_deaf(shell));
+        for dead in dead.collect::<BTreeSet<SessionId>>() {
             self.disconnect(dead);
         }
         let Self { shell, sessions, databases, remotes, .. } = self;

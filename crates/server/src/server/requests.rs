@@ -477,6 +477,7 @@ impl Server {
                 Ok(Reply::Result(names.to_string().into_bytes()))
             }
             Method::GetSchema => {
+                self.sessions.note_asks_anew(session);
                 let db = self.lookup(params, name)?;
                 let db = self.databases.get(db).expect("it was looked up");
                 Ok(Reply::Result(db.schema().to_string().into_bytes()))
@@ -486,6 +487,7 @@ impl Server {
             | Method::MonitorCond
             | Method::MonitorCondSince
             | Method::MonitorEach => {
+                self.sessions.note_asks_anew(session);
                 if !self.subscriptions.knows(method) {
                     return Err(unknown());
                 }

@@ -3,6 +3,7 @@
 //!
 //! A session knows nothing of databases: what it has going there belongs to them.
 
+pub(crate) mod deaf;
 pub(crate) mod gate;
 pub(crate) mod limits;
 pub(crate) mod locks;
@@ -17,6 +18,7 @@ use smallvec::SmallVec;
 use crate::effect::{Effect, RemoteOptions};
 use crate::ids::{DbId, RemoteId, SessionId};
 use crate::origin::Identity;
+use crate::session::deaf::Deaf;
 use crate::session::gate::{ALL_QUEUED_BYTES_MAX, Gate, Lane, QUEUED_BYTES_MAX, Queued, Reason};
 use crate::session::limits::Budget;
 use crate::session::locks::{Lock, LockMode, Locks};
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     /// What has happened to them that the session could not be told.
     lock_news: BTreeMap<String, SmallVec<[&'static str; 2]>>,
     watched: Watched,
+    /// By when the client must have asked for monitors: its own have ended with a schema.
+    asks_by_us: Option<u64>,
     gate: Gate,
 }
 
@@ -130,6 +134,7 @@ pub(crate) struct Sessions {
     budget: Budget,
     locks: Locks,
     probes: Probes,
+    deaf: Deaf,
 }
 
 impl Sessions {
@@ -153,6 +158,7 @@ impl Sessions {
             lock_bytes: 0,
             lock_news: BTreeMap::new(),
             watched,
+            asks_by_us: None,
             gate: Gate::default(),
         };
         let other = self.by_id.insert(id, session);
