@@ -6,7 +6,7 @@ use std::thread;
 use crate::chain::{Chain, Proxy};
 use crate::group::{self, Group, Program};
 use crate::peer::{self, Client};
-use crate::support::{Scratch, eventually};
+use crate::support::{Scratch, err, eventually, out};
 use serde_json::{Value, json};
 
 use Program::{Packaged, Weir};
@@ -188,7 +188,26 @@ fn a_cluster_is_relayed_whoever_leads() {
         let row = value(&chain.client(0).call(&status))["result"][0]["rows"][0].clone();
         assert_eq!((&row["model"], &row["connected"]), (&json!("relay"), &json!(true)));
         assert!(row["index"].as_i64().is_some_and(|index| index > 3), "the source's index: {row}");
+        // Packaged members answer that such a schema is theirs, and keep their own.
+        if program == Weir {
+            converts_through_a_relay(&chain, &group);
+        }
     }
+}
+
+/// A cluster has no ephemeral columns, as OVN's schemas have: they come as others through a relay as well.
+fn converts_through_a_relay(chain: &Chain, group: &Group) {
+    let mut schema: Value = serde_json::from_str(group::SCHEMA).expect("a schema");
+    schema["version"] = json!("9.0.0");
+    schema["tables"]["T"]["columns"]["seen"] = json!({"type": "boolean", "ephemeral": true});
+    let schema = group.scratch.write("ephemeral", &schema.to_string()).display().to_string();
+    let remote = format!("unix:{}", chain.socket(0).display());
+    let client = group.scratch.link("ovsdb-client");
+    let run = |command: &str| group.scratch.run(&client, &["-t", "60", command, &remote, &schema]);
+    assert_eq!(out(&run("needs-conversion")), "yes\n");
+    let converted = run("convert");
+    assert!(converted.status.success(), "{}", err(&converted));
+    eventually("the relay has the new schema", || out(&run("needs-conversion")) == "no\n");
 }
 
 /// The only source of relays that name each other is killed, and started again. All say that it is gone, though

@@ -36,6 +36,8 @@ pub(crate) struct OpenError {
 #[derive(Debug)]
 pub(crate) struct DatabaseFile {
     file: Arc<File>,
+    /// What the user called it, absolute.
+    name: PathBuf,
     /// The file itself, symbolic links resolved.
     path: PathBuf,
     directory: Arc<Directory>,
@@ -58,6 +60,8 @@ pub(crate) struct DatabaseFile {
     room: Room,
     keeps_room: bool,
     lock: LockFile,
+    /// The locks of where the file still is, while another one is to take its place elsewhere.
+    left: Vec<LockFile>,
     /// The file whose place it took, to be closed elsewhere.
     replaced: Option<Arc<File>>,
 }
@@ -78,6 +82,7 @@ impl DatabaseFile {
         let _ = fs::remove_file(key_file::temporary_path(&path));
         Ok(Self {
             file: Arc::new(file),
+            name: std::path::absolute(name).unwrap_or_else(|_| name.to_owned()),
             directory: Arc::new(Directory::of(&path)),
             path,
             valid_len: 0,
@@ -91,13 +96,40 @@ impl DatabaseFile {
             room: Room::default(),
             keeps_room: false,
             lock,
+            left: Vec::new(),
             replaced: None,
         })
     }
 
-    /// The lock that is held, for [`DatabaseFile::open`].
-    pub(crate) fn identity(&self) -> Identity {
-        self.lock.identity()
+    /// The locks that are held, for [`DatabaseFile::open`].
+    pub(crate) fn held(&self) -> impl Iterator<Item = Identity> {
+        self.left.iter().chain([&self.lock]).map(LockFile::identity)
+    }
+
+    /// The next file that takes this one's place has it where the name leads to now, as with the
+    /// reference: somebody may have turned a symbolic link. Answers with that place, if it is another one.
+    /// `held` are the locks of this process.
+    ///
+    /// # Errors
+    /// If somebody else has the file there, or it cannot be had.
+    pub(crate) fn follow_name(&mut self, held: &[Identity]) -> Result<Option<&Path>, LockError> {
+        let now = resolve(&self.name);
+        // A name that leads nowhere, as one on a disk that has gone does, is not followed.
+        if now == self.path || !now.parent().is_some_and(Path::is_dir) {
+            return Ok(None);
+        }
+        let its_lock = lock_path(&now);
+        let identity = inode(&its_lock);
+        let held_already = self.left.iter().position(|left| Some(left.identity()) == identity);
+        let lock = match held_already {
+            Some(at) => self.left.swap_remove(at),
+            None => LockFile::lock(&its_lock, held)?,
+        };
+        self.left.push(mem::replace(&mut self.lock, lock));
+        key_file::carry(&self.path, &now);
+        self.directory = Arc::new(Directory::of(&now));
+        self.path = now;
+        Ok(Some(&self.path))
     }
 
     /// A second handle, to read the file with elsewhere.
@@ -330,6 +362,7 @@ impl DatabaseFile {
         })();
         let (file, len) = renamed.map_err(|error: io::Error| strerror(&error))?;
         self.replaced = Some(mem::replace(&mut self.file, Arc::new(file)));
+        self.left.clear();
         (self.valid_len, self.torn, self.suspect) = (len, false, false);
         self.room.forget();
         self.ask_for_room();

@@ -114,6 +114,60 @@ fn a_replacement_keeps_what_could_not_be_read_too() {
     fs::remove_dir_all(directory).unwrap();
 }
 
+/// Somebody moves the file to another disk: a copy there, the link turned, and a compaction for what came since.
+#[test]
+fn a_replacement_is_where_the_link_leads_to_by_then() {
+    let (directory, path) = database("turned", "unused\n");
+    let directory = fs::canonicalize(directory).unwrap();
+    fs::remove_file(&path).unwrap();
+    let places = ["disk1", "disk2", "disk3"].map(|disk| directory.join(disk).join("conf.db"));
+    for place in &places {
+        fs::create_dir(place.parent().unwrap()).unwrap();
+        fs::write(place, "good\n").unwrap();
+    }
+    let turn = |place: &Path| {
+        let _ = fs::remove_file(&path);
+        symlink(place, &path).unwrap();
+    };
+    turn(&places[0]);
+    let mut file = opened(&path, 5);
+    let held: Vec<Identity> = file.held().collect();
+    assert!(file.follow_name(&held).unwrap().is_none());
+    let like = file.metadata().unwrap();
+    key_file::write_keys(&places[0], &like, Some(b"keys")).unwrap();
+
+    turn(&places[1]);
+    let served_there = opened(&places[1], 5);
+    let all: Vec<Identity> = file.held().chain(served_there.held()).collect();
+    assert!(file.follow_name(&all).is_err(), "another database is there");
+    drop(served_there);
+    assert_eq!(file.follow_name(&held).unwrap(), Some(places[1].as_path()));
+    assert_eq!(file.held().count(), 2, "nobody else opens it where it still is");
+    for place in [0, 1] {
+        turn(&places[place]);
+        let all: Vec<Identity> = file.held().collect();
+        assert_eq!(file.follow_name(&all).unwrap(), Some(places[place].as_path()));
+    }
+    file.append(b"more\n", false).unwrap();
+    assert_eq!(text(&places[0]), "good\nmore\n");
+    let mut replacement = file.replacement().unwrap();
+    replacement.write(b"new\n").unwrap();
+    file.replace(replacement, b"tail\n", true).unwrap();
+    file.append(b"last\n", true).unwrap();
+    assert_eq!(text(&places[1]), "new\ntail\nlast\n");
+    assert_eq!(key_file::read_keys(&places[1]).as_deref(), Some(&b"keys"[..]));
+    assert_eq!(file.held().count(), 1);
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+
+    // What leads nowhere is not followed, and a file that is not there yet is made.
+    turn(&directory.join("gone").join("conf.db"));
+    assert!(file.follow_name(&held).unwrap().is_none());
+    fs::remove_file(&places[2]).unwrap();
+    turn(&places[2]);
+    assert_eq!(file.follow_name(&held).unwrap(), Some(places[2].as_path()));
+    fs::remove_dir_all(directory).unwrap();
+}
+
 #[test]
 fn nothing_of_a_failed_append_stays() {
     let (directory, path) = database("failed", "good\n");
@@ -210,7 +264,7 @@ fn a_replacement_that_is_given_up_leaves_nothing() {
 fn the_same_process_cannot_lock_twice_nor_lose_its_lock_by_trying() {
     let (directory, path) = database("twice", "x\n");
     let first = opened(&path, 2);
-    let error = DatabaseFile::open(&path, &[first.identity()]).unwrap_err();
+    let error = DatabaseFile::open(&path, &first.held().collect::<Vec<_>>()).unwrap_err();
     let shown = path.display();
     assert_eq!(
         error.text,

@@ -41,6 +41,12 @@ pub fn write_keys(target: &Path, like: &Metadata, text: Option<&[u8]>) -> Result
     changed.and_then(|()| Directory::of(&path).sync()).map_err(|error| strerror(&error))
 }
 
+/// Has the file beside `new` what that beside `old` has. What cannot be carried over is not there.
+pub(super) fn carry(old: &Path, new: &Path) {
+    let (Some(text), Ok(like)) = (read_keys(old), fs::metadata(key_path(old))) else { return };
+    let _ = write_keys(new, &like, Some(&text));
+}
+
 fn replace(target: &Path, path: &Path, like: &Metadata, text: &[u8]) -> io::Result<()> {
     let temporary = temporary_path(target);
     let written = create(&temporary, like).and_then(|mut file| {

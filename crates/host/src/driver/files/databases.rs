@@ -15,7 +15,9 @@ use weir_server::load::{Converted, Loaded, convert_rows, converted_image};
 use weir_server::work::{Load, ReadAt, Search};
 
 use crate::coverage::{Counter, Coverage};
-use crate::disk::{DatabaseFile, Identity, Replacement, SideFile, inode, side_path, write_keys};
+use crate::disk::{
+    DatabaseFile, Identity, LockError, Replacement, SideFile, inode, side_path, write_keys,
+};
 use crate::driver::files::copies::{Copy, Place, Source, load, read_error};
 use crate::driver::files::jobs::{Done, Jobs};
 use crate::driver::files::received::{Piece, Received};
@@ -100,8 +102,7 @@ impl Databases {
         if inode(path).is_some() && self.files.values().any(same) {
             return Err(format!("ovsdb error: {name}: already open"));
         }
-        let held: Vec<Identity> = self.files.values().map(|entry| entry.file.identity()).collect();
-        let file = DatabaseFile::open(path, &held).map_err(|error| {
+        let file = DatabaseFile::open(path, &self.held()).map_err(|error| {
             for warning in &error.warnings {
                 log.log("lockfile", Level::Warn, warning);
             }
@@ -109,6 +110,31 @@ impl Databases {
         })?;
         let reader = file.reader().map_err(|error| read_error(name, &error))?;
         Ok((file, reader))
+    }
+
+    /// The locks of this process.
+    fn held(&self) -> Vec<Identity> {
+        self.files.values().flat_map(|entry| entry.file.held()).collect()
+    }
+
+    /// Another file is about to be written that takes this one's place: where its name leads to now.
+    fn follow_name(&mut self, db: DbId) -> io::Result<()> {
+        let held = self.held();
+        let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
+        let before = entry.file.path().to_owned();
+        match entry.file.follow_name(&held) {
+            Ok(None) => Ok(()),
+            Ok(Some(now)) => {
+                let (name, before, now) = (&entry.name, before.display(), now.display());
+                let text = format!("{name}: leads to {now} now, and no more to {before}");
+                entry.log.log("ovsdb_log", Level::Warn, &text);
+                Ok(())
+            }
+            Err(LockError { error, warnings }) => {
+                warnings.iter().for_each(|warning| entry.log.log("lockfile", Level::Warn, warning));
+                Err(error)
+            }
+        }
     }
 
     /// A helper has read the file.
@@ -302,8 +328,11 @@ impl Databases {
     pub(crate) fn begin_received(&mut self, db: DbId, head: Vec<u8>, jobs: &Jobs) {
         let entry = self.files.get_mut(&db).expect("the core replaces files that are open");
         entry.give_up_copies();
+        let followed = self.follow_name(db);
+        let entry = self.files.get_mut(&db).expect("it was there");
         entry.received_ever += 1;
-        entry.received = Some(Received::new(entry.received_ever, entry.file.replacement()));
+        let replacement = followed.and_then(|()| entry.file.replacement());
+        entry.received = Some(Received::new(entry.received_ever, replacement));
         self.write_received(db, Piece::Write { offset: 0, bytes: head }, jobs);
     }
 
@@ -389,10 +418,11 @@ impl Databases {
     fn begin_copy(&mut self, db: DbId) -> Option<Result<(u64, Place), String>> {
         let entry = self.files.get_mut(&db)?;
         (entry.copy, entry.received) = (None, None);
+        let followed = self.follow_name(db);
+        let entry = self.files.get_mut(&db)?;
         let target = entry.file.path().to_owned();
-        let place = entry
-            .file
-            .metadata()
+        let place = followed
+            .and_then(|()| entry.file.metadata())
             .and_then(|like| Ok(Place { replacement: entry.file.replacement()?, target, like }));
         entry.compacting |= place.is_ok();
         let given_up = entry.given_up;
