@@ -464,11 +464,11 @@ fn a_bad_record_with_good_ones_behind_it_is_damage() {
 fn servers_behind(records: &[u8]) -> Option<Servers> {
     let bodies = records.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
     let kinds = bodies.map(|body| Record::parse(weir_json::validate(body).unwrap()).unwrap().kind);
-    let named = kinds.filter_map(|kind| match kind {
+    let mut named = kinds.filter_map(|kind| match kind {
         Kind::Entry(entry) => entry.servers,
         _ => None,
     });
-    named.last()
+    named.next_back()
 }
 
 #[test]

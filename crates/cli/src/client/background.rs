@@ -82,14 +82,13 @@ impl Background {
                 fds.map(|fd| !fd.revents().is_empty())
             };
             if from_admin || pause.is_some() {
-                let requests = socket.requests();
-                let requests = requests.map_err(|error| Failure::new(strerror(&error)))?;
+                let request = socket.next_request();
+                let request = request.map_err(|error| Failure::new(strerror(&error)))?;
                 if socket.is_exiting() {
                     self.tape.note_command(None);
                     return Ok(Happened::Exit);
                 }
-                // One connection has one command under way; ovs-appctl makes one connection.
-                if let Some(request) = requests.into_iter().next() {
+                if let Some(request) = request {
                     self.tape.note_command(Some(&request));
                     return Ok(Happened::Admin(request));
                 }

@@ -1,5 +1,6 @@
 //! An admin socket without a server: for a client that runs in the background.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -29,14 +30,15 @@ pub struct AdminRequest {
 }
 
 /// The socket, its connections, and the answers to what needs no answer of the process: `exit`,
-/// `vlog/...`, `version` and their like. Readable when [`AdminSocket::requests`] has work.
+/// `vlog/...`, `version` and their like. Readable when [`AdminSocket::next_request`] has work
+/// that [`AdminSocket::pause`] does not know of.
 pub struct AdminSocket {
     admin: Admin,
     poller: Poller,
     coverage: Coverage,
     clock: Clock,
     unix_serial: u64,
-    events: Vec<Event>,
+    events: VecDeque<Event>,
 }
 
 impl AdminSocket {
@@ -64,7 +66,7 @@ impl AdminSocket {
             Admin::new(Commands::new(program, log.clone(), commands.to_vec()), log.clone());
         admin.listen(&poller, listener).map_err(refused)?;
         let (coverage, clock) = (Coverage::default(), Clock::start());
-        Ok(Self { admin, poller, coverage, clock, unix_serial: 0, events: vec![] })
+        Ok(Self { admin, poller, coverage, clock, unix_serial: 0, events: VecDeque::new() })
     }
 
     /// Somebody said `exit`.
@@ -72,18 +74,35 @@ impl AdminSocket {
         self.admin.is_exiting()
     }
 
-    /// After which time [`AdminSocket::requests`] has work even if nothing is readable: nobody was
-    /// accepted for lack of descriptors.
+    /// After which time [`AdminSocket::next_request`] has work even if nothing is readable: more commands came
+    /// than one, or nobody was accepted for lack of descriptors.
     pub fn pause(&self) -> Option<Duration> {
+        if !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let until_us = self.admin.deadline_us()?;
         Some(Duration::from_micros(until_us.saturating_sub(self.clock.monotonic_us())))
     }
 
-    /// Does what can be done now and returns the commands that the process must answer.
+    /// Does what can be done now and returns the next command that the process must answer.
     ///
     /// # Errors
     /// What epoll_wait(2) says.
-    pub fn requests(&mut self) -> io::Result<Vec<AdminRequest>> {
+    pub fn next_request(&mut self) -> io::Result<Option<AdminRequest>> {
+        if self.events.is_empty() {
+            self.take_ready()?;
+        }
+        while let Some(event) = self.events.pop_front() {
+            if let Event::Command { id, name, args } = event {
+                return Ok(Some(AdminRequest { id, name, args }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does what can be done now.
+    fn take_ready(&mut self) -> io::Result<()> {
+        let mut events = Vec::new();
         let (now_us, mut ready) = (self.clock.monotonic_us(), Vec::<Ready>::new());
         self.admin.wake(&self.poller, now_us);
         self.poller.wait(Some(Duration::ZERO), &mut ready)?;
@@ -93,26 +112,72 @@ impl AdminSocket {
                     self.admin.accept(&self.poller, &mut self.unix_serial, now_us);
                 }
                 Token::Admin(number) => {
-                    self.admin.on_ready(&self.poller, number, &self.coverage, &mut self.events);
+                    self.admin.on_ready(&self.poller, number, &self.coverage, &mut events);
                 }
                 _ => {}
             }
         }
-        let request = |event| match event {
-            Event::Command { id, name, args } => Some(AdminRequest { id, name, args }),
-            _ => None,
-        };
-        Ok(self.events.drain(..).filter_map(request).collect())
+        self.events.extend(events);
+        Ok(())
     }
 
     /// Answers a command.
     pub fn reply(&mut self, id: CommandId, result: Result<String, String>) {
-        self.admin.reply(&self.poller, id, result, &self.coverage, &mut self.events);
+        let mut events = Vec::new();
+        self.admin.reply(&self.poller, id, result, &self.coverage, &mut events);
+        // What the connection had asked behind it.
+        self.events.extend(events);
     }
 }
 
 impl AsFd for AdminSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// The process was stopped for a while, say: each of them waits for an answer.
+    #[test]
+    fn commands_that_come_at_once_are_all_given_out() {
+        let name = format!("weir-endpoint-{}.ctl", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let commands = &[("lock", "NAME", 1, 1)];
+        let mut socket = AdminSocket::open(&path, "test", &Vlog::new("test"), commands).unwrap();
+        let request = |id: u8| format!(r#"{{"id":{id},"method":"lock","params":["L{id}"]}}"#);
+        let mut clients = [(); 3].map(|()| UnixStream::connect(&path).unwrap());
+        assert_eq!(
+            socket.next_request().unwrap(),
+            None,
+            "they are accepted, and have asked for nothing"
+        );
+        for (client, id) in clients.iter_mut().zip([1, 2, 3]) {
+            client.write_all(request(id).as_bytes()).unwrap();
+        }
+        // The last one asks for more behind that.
+        clients[2].write_all(request(4).as_bytes()).unwrap();
+        let mut given = Vec::new();
+        while given.len() < 4 {
+            let Some(request) = socket.next_request().unwrap() else { continue };
+            socket.reply(request.id, Ok(String::new()));
+            given.push(request.args.concat());
+            let is_more = !socket.events.is_empty();
+            assert_eq!(socket.pause() == Some(Duration::ZERO), is_more, "{given:?}");
+        }
+        given.sort();
+        assert_eq!(given, ["L1", "L2", "L3", "L4"]);
+        drop(socket);
+        for client in &mut clients {
+            let mut answers = String::new();
+            client.read_to_string(&mut answers).unwrap();
+            assert!(answers.contains(r#""error":null"#), "{answers}");
+        }
+        let _ = std::fs::remove_file(path);
     }
 }
