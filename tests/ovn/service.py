@@ -131,12 +131,6 @@ class Node:
                 file.write("#!/bin/sh\nexit 0\n")
             os.chmod(f"{bin_folder}/{tool}", 0o755)
         self.ctl = f"{folder}/share/ovn/scripts/ovn-ctl"
-        # This ovn-ctl reads the state from line 1; servers since 3.3 name the database there.
-        with open(self.ctl) as file:
-            text = file.read()
-        fixed = text.replace("awk '{if(NR==1) print $2}'", "awk '/^state:/{print $2; exit}'")
-        with open(self.ctl, "w") as file:
-            file.write(fixed)
         self.env = dict(
             env, OCF_FUNCTIONS_DIR=f"{bin_folder}/lib/heartbeat", HA_SBIN_DIR=bin_folder,
             OCF_TEST_NODE=name, OCF_RESKEY_ovn_ctl=self.ctl, OCF_RESKEY_master_ip="127.0.0.1",

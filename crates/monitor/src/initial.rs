@@ -6,6 +6,7 @@ use weir_data::{Schema, Snapshot};
 
 use crate::compose;
 use crate::cost::{Budget, TooLong};
+use crate::message::Version;
 use crate::registry::{GroupId, MonitorKey, Monitors};
 use crate::rows::Rows;
 use crate::subscription::Subscription;
@@ -104,6 +105,11 @@ impl Monitors {
     /// The number of the monitor's group: monitors of one group have equal subscriptions.
     pub fn group(&self, key: MonitorKey) -> Option<GroupId> {
         self.memberships.get(&key).map(|membership| membership.group)
+    }
+
+    /// How the monitor is told of changes.
+    pub fn version(&self, key: MonitorKey) -> Option<Version> {
+        self.memberships.get(&key).map(|membership| membership.label.0)
     }
 
     pub(crate) fn subscription(&self, key: MonitorKey) -> Option<&Arc<Subscription>> {

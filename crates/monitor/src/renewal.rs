@@ -42,6 +42,13 @@ impl Monitors {
         }
     }
 
+    /// A monitor is to be told the id of the state that it has, when it has been told all.
+    pub fn owe_id(&mut self, key: MonitorKey) {
+        if self.memberships.contains_key(&key) {
+            self.owed.insert(key);
+        }
+    }
+
     /// Whether somebody is to be told the id of a newer state, when he has been told all that led
     /// to it.
     pub fn owes_ids(&self) -> bool {

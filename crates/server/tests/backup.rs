@@ -266,7 +266,7 @@ fn a_backup_is_read_only_until_it_is_told_otherwise() {
     assert!(shell.call(client, lock).contains(r#"{"locked":true}"#));
     shell.call(client, &transact(3, &insert("p")));
     assert_eq!(ports(&mut shell), ["p"]);
-    assert_eq!(sync_status(&mut shell), "database: Net\nstate: active\n\n");
+    assert_eq!(sync_status(&mut shell), "state: active\ndatabase: Net\n\n");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn excluded_tables_are_left_alone() {
     answer(&mut shell, link, "{}");
     assert_eq!(ports(&mut shell), ["own"]);
     let expected =
-        format!("database: Net\nstate: backup\nreplicating: {SOURCE}\nexclude: Net:Port\n");
+        format!("state: backup\ndatabase: Net\nreplicating: {SOURCE}\nexclude: Net:Port\n");
     assert_eq!(sync_status(&mut shell), expected);
     let list = shell.command("ovsdb-server/get-sync-exclude-tables", &[]).unwrap();
     assert_eq!(list, Ok("Net:Port,Other:Port".into()));
@@ -337,7 +337,7 @@ fn the_active_server_is_set_before_it_is_connected_to() {
     assert!(shell.connecting.is_empty());
     shell.command(connect, &[]).unwrap().unwrap();
     let status = sync_status(&mut shell);
-    assert_eq!(status, format!("database: Net\nstate: backup\nconnecting: {SOURCE}\n"));
+    assert_eq!(status, format!("state: backup\ndatabase: Net\nconnecting: {SOURCE}\n"));
     assert_eq!(shell.connecting.len(), 1);
     for (command, argument) in [
         ("ovsdb-server/set-active-ovsdb-server-probe-interval", "x"),

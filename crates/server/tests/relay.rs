@@ -428,6 +428,38 @@ fn old_sources_are_asked_as_they_know_it() {
     }
 }
 
+/// Packaged members agree to such a schema, and none of them ever serves again.
+#[test]
+fn a_schema_that_no_cluster_can_have_does_not_come_to_members() {
+    let (mut shell, link) = relay();
+    let knows = ["_Server", "monitor_cond_since"];
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &knows, &rows);
+    let update = |row: Value| {
+        let update = json!([["monid","_Server"], {"Database": {ZERO: {"modify": row}}}]);
+        json!({"id":null,"method":"update2","params":update})
+    };
+    let mut schema = value(SCHEMA);
+    schema["tables"]["Port"]["columns"]["seen"] = json!({"type": "boolean", "ephemeral": true});
+    let convert = json!({"id": 1, "method": "convert", "params": ["Net", schema]}).to_string();
+    say(&mut shell, link, &update(json!({"model": "clustered"})));
+    answer(&mut shell, link, &knows, &rows);
+    let client = shell.connect();
+    let refused = shell.call(client, &convert);
+    let refused = value(&refused);
+    let details = refused["error"]["details"].as_str().unwrap_or_default();
+    assert!(details.contains("column seen is ephemeral but clustered databases"), "{refused}");
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+    // What it asks later is answered, and a server that is alone may have it.
+    assert!(shell.call(client, r#"{"id":2,"method":"list_dbs","params":[]}"#).contains("Net"));
+    say(&mut shell, link, &update(json!({"model": "standalone"})));
+    answer(&mut shell, link, &knows, &rows);
+    shell.send(client, &convert);
+    shell.settle();
+    let methods = answer(&mut shell, link, &knows, &rows);
+    assert!(methods.contains(&"convert".to_owned()), "{methods:?}");
+}
+
 /// A packaged server whose database is a file says in `_Server`, until it ends, what the schema was when it
 /// began.
 #[test]

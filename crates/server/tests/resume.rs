@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::chance::Chance;
 use crate::replica::Rows;
-use crate::shell::{PATH, Shell, transact};
+use crate::shell::{PATH, Shell, insert, transact};
 use serde_json::{Value, json};
 use weir_data::Schema;
 use weir_log::{record, standalone};
@@ -186,6 +186,11 @@ impl World {
         if client.changing.take().is_some() {
             // Nobody knows under which conditions it was told what it was told last.
             (client.last_id, client.rows) = (ZERO.into(), Rows::new());
+        }
+        if !client.learns_from_replies {
+            // The library for Python can be told by that.
+            let request = r#"{"id":"server","method":"monitor","params":["_Server","s",{"Database":{"columns":["name"]}}]}"#;
+            self.shell.send(session, request);
         }
         let params = json!(["Net", "mon", client.requests, client.last_id]);
         let request = json!({"id": "first", "method": "monitor_cond_since", "params": params});
@@ -520,4 +525,53 @@ fn who_comes_back_while_a_helper_has_the_tables_is_told_what_was_missed_since() 
     }
     let told = shell.received(late).concat();
     assert!(told.contains(r#"{"insert":{"name":"after"}}"#), "{told}");
+}
+
+/// The library for Go reads nothing more if an update comes between its requests as it connects; that for Python
+/// learns the id from updates only.
+#[test]
+fn whose_state_is_not_known_is_told_another_one_when_it_may_read_that() {
+    const UNKNOWN: &str = "12345678-1234-4234-8234-123456789abc";
+    let server_db = r#"{"id":"s","method":"METHOD","params":["_Server","s",{"Database":{"columns":["name"]}}]}"#;
+    let since = format!(
+        r#"{{"id":"m","method":"monitor_cond_since","params":["Net","m",{{"Port":{{"columns":["name"]}}}},"{UNKNOWN}"]}}"#
+    );
+    let mut shell = Shell::start();
+    let writer = shell.connect();
+    shell.call(writer, &transact(1, &insert("p")));
+    let ids = |messages: &[String]| -> Vec<String> {
+        let id = |message: &String| {
+            let message: Value = serde_json::from_str(message).expect("JSON");
+            let update = message["method"] == "update3";
+            update.then(|| format!("{} {}", message["params"][1], message["params"][2]))
+        };
+        messages.iter().filter_map(id).collect()
+    };
+    for (is_python, method) in [(true, "monitor"), (false, "monitor_cond")] {
+        let client = shell.connect();
+        if is_python {
+            shell.send(client, &server_db.replace("METHOD", method));
+        }
+        shell.send(client, &since);
+        shell.settle();
+        if !is_python {
+            shell.send(client, &server_db.replace("METHOD", method));
+            shell.settle();
+        }
+        shell.pass_ms(1500);
+        let messages = shell.received(client);
+        let replies: Vec<Value> = messages
+            .iter()
+            .map(|message| serde_json::from_str(message).expect("JSON"))
+            .filter(|message: &Value| !message["id"].is_null())
+            .collect();
+        assert_eq!(replies.len(), 2, "{messages:?}");
+        let reply = replies.iter().find(|reply| reply["id"] == "m").expect("it was asked for");
+        assert_eq!(reply["result"][0], false);
+        let expected = vec![format!("{} {{}}", reply["result"][1])];
+        assert_eq!(ids(&messages), if is_python { expected.clone() } else { vec![] });
+        shell.pass_ms(1000);
+        let later = ids(&shell.received(client));
+        assert_eq!(later, if is_python { vec![] } else { expected });
+    }
 }

@@ -135,7 +135,12 @@ impl Backups {
         for (at, (name, id)) in databases.names().enumerate() {
             let Some(backup) = self.by_db.get(&id) else { continue };
             let state = if backup.following.is_some() { "backup" } else { "active" };
-            text += &format!("database: {name}\nstate: {state}\n");
+            // Scripts for pacemaker (`ovn-ctl status_ovnnb`) look for the state in the first line, where servers
+            // before 3.3 have it.
+            text += &match self.by_db.len() {
+                1 => format!("state: {state}\ndatabase: {name}\n"),
+                _ => format!("database: {name}\nstate: {state}\n"),
+            };
             if let Some(following) = &backup.following {
                 text += &following.status(name);
             }

@@ -2,6 +2,7 @@
 //! for other sessions at an idle moment, or when it has waited long enough
 //! (`docs/decisions/003`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -14,7 +15,7 @@ use crate::database::feeds::Feeds;
 use crate::database::searches::search;
 use crate::database::{Databases, Db, server_db};
 use crate::effect::Level;
-use crate::ids::{Bytes, DbId, SessionId};
+use crate::ids::{Bytes, DbId, SessionId, earliest};
 use crate::session::{Session, Sessions};
 use crate::shell::Shell;
 
@@ -40,6 +41,10 @@ const FLUSH_BYTES_MAX: usize = 256 << 10;
 
 /// Updates that come this soon after the last were sent are part of a stream, in microseconds.
 const STREAM_US: u64 = 1000;
+
+/// Whoever named another state than the reply to it is told the id once more so long behind that, in
+/// microseconds.
+const ID_AFTER_US: u64 = 2_000_000;
 
 /// How much of what is pending a flush tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +90,8 @@ pub(super) struct Watch {
     has_queue: bool,
     /// What each monitor adds to how long updates wait, in microseconds.
     delay_us_each: u64,
+    /// Monitors that are to be told the id of their state, and from when on, in that order.
+    learners: VecDeque<(u64, MonitorKey)>,
     /// The position up to which the monitors have been shown what is decided: how many changes,
     /// across conversions.
     pub(super) shown: u64,
@@ -104,6 +111,7 @@ impl Watch {
             told_cost: 0,
             has_queue: false,
             delay_us_each,
+            learners: VecDeque::new(),
             shown: 0,
         }
     }
@@ -194,9 +202,20 @@ impl Db {
         }
     }
 
-    /// When updates must leave.
+    /// When updates must leave, or ids be told.
     pub(super) fn updates_us(&self) -> Option<u64> {
-        self.watch.deadline_us().filter(|_| self.can_compose())
+        let learner_us = self.watch.learners.front().map(|(from_us, _)| *from_us);
+        earliest([self.watch.deadline_us(), learner_us]).filter(|_| self.can_compose())
+    }
+
+    /// Those are to be told an id whose time has come.
+    fn owe_ids(&mut self, now_us: u64) {
+        while let Some((_, key)) =
+            self.watch.learners.pop_front_if(|(from_us, _)| *from_us <= now_us)
+        {
+            self.watch.monitors.owe_id(key);
+            self.want_updates(now_us);
+        }
     }
 }
 
@@ -225,6 +244,24 @@ impl Databases {
         }
         db.renew_ids(shell.now_us());
         db.want_updates(shell.now_us());
+    }
+
+    /// What would follow the first reply of a monitor follows later, unless that tells each change: the Go library
+    /// (libovsdb) reads nothing more if an update comes while it is connecting, which is one request after the other.
+    pub(crate) fn follow_later(
+        &mut self,
+        shell: &Shell,
+        id: DbId,
+        key: MonitorKey,
+        follow: Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        if self.is_fed(id, key) {
+            return follow;
+        }
+        if follow.is_some() {
+            self.open(id).watch.learners.push_back((shell.now_us() + ID_AFTER_US, key));
+        }
+        None
     }
 
     /// Whether sessions may be told now, before replies, what is pending on a database: in each round as much
@@ -280,6 +317,11 @@ impl Databases {
     /// Sends the updates that have waited long enough, or are too many.
     pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
+        for (_, db) in &mut self.entries {
+            if db.can_compose() {
+                db.owe_ids(now_us);
+            }
+        }
         let is_due = |_, db: &Db| db.watch.is_due(now_us) && db.can_compose();
         let mut last = None;
         while let Some(id) = self.next_where(&mut last, is_due) {

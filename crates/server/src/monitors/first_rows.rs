@@ -50,6 +50,8 @@ pub(super) struct Newcomer {
     pub(super) request: Vec<u8>,
     /// The state that the client knows, as it says.
     pub(super) known: Option<Uuid>,
+    /// As [`Subscriptions::learns_from_updates`] says.
+    pub(super) learns_from_updates: bool,
 }
 
 /// Equal monitors that wait.
@@ -351,6 +353,10 @@ fn receivers(
             head.extend_from_slice(&before);
             let tail = [behind, tail].concat();
             let follow = databases.begin_updates(db, newcomer.key, (newcomer.known, state));
+            let follow = match newcomer.learns_from_updates {
+                true => follow,
+                false => databases.follow_later(shell, db, newcomer.key, follow),
+            };
             let receiver = Receiver::new(newcomer.session, db, head, tail);
             receivers.push(receiver.with_follow(follow));
         } else {

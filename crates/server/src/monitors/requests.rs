@@ -9,7 +9,7 @@ use weir_monitor::{ConditionChange, MonitorKey, Prepare, Prepared, Version, byte
 use weir_wire::Method;
 
 use crate::database::searches::search;
-use crate::database::{Databases, FeedOptions};
+use crate::database::{Databases, FeedOptions, server_db};
 use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
 use crate::monitors::pages::Beginning;
@@ -200,14 +200,28 @@ impl Subscriptions {
         self.forget_us = Some(shell.now_us() + INITIAL_KEPT_US);
         let Some(body) = rows else {
             let request = request.to_vec();
-            let newcomer = Newcomer { session, key, request, known };
+            let learns_from_updates = self.learns_from_updates(databases, session);
+            let newcomer = Newcomer { session, key, request, known, learns_from_updates };
             self.join_herd(sessions, databases, (db_id, since), newcomer);
             return Ok(Reply::Later);
         };
         let state = databases.monitors_mut(db_id).state_id(key);
         let (before, behind) = around(since.is_some(), state);
         let follow = databases.begin_updates(db_id, key, (known, state));
+        let follow = match self.learns_from_updates(databases, session) {
+            true => follow,
+            false => databases.follow_later(shell, db_id, key, follow),
+        };
         Ok(Reply::Shared { before, body, behind, follow })
+    }
+
+    /// Whether the client may not take the ids of states from replies. The Python library up to 3.1 does not; it
+    /// watches `_Server` first, by `monitor`, as no other does.
+    fn learns_from_updates(&self, databases: &Databases, session: SessionId) -> bool {
+        let Some(server_db) = databases.by_name(server_db::NAME) else { return false };
+        let monitors = databases.get(server_db).expect("it was found").monitors();
+        let mut own = self.of(session).iter().filter(|monitor| monitor.db == server_db);
+        own.any(|monitor| monitors.version(monitor.key) == Some(Version::V1))
     }
 
     /// What a monitor has missed since a state, if that is known, or costs no more than a step may.

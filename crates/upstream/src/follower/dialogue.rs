@@ -195,6 +195,7 @@ impl Follower {
             Err(unfit) => return self.refuse(unfit, out),
         };
         self.is_source_connected = row.is_connected;
+        self.is_source_clustered = row.is_clustered;
         match &self.path {
             Some(path) => {
                 if let Some(unfit) = self.unfit_by(path) {

@@ -204,6 +204,8 @@ pub struct Follower {
     now_us: u64,
     /// What the server says of its own source.
     is_source_connected: bool,
+    /// The server is a member of a cluster.
+    is_source_clustered: bool,
     /// Why the only server will not do, as it was said last.
     complaint: Option<String>,
     actions: Vec<Action>,
@@ -247,6 +249,7 @@ impl Follower {
             freshness: Freshness::default(),
             now_us: 0,
             is_source_connected: false,
+            is_source_clustered: false,
             complaint: None,
             actions: Vec::new(),
         };
@@ -283,6 +286,11 @@ impl Follower {
     pub fn is_current(&self) -> bool {
         let is_whole = self.path.as_ref().is_none_or(|path| path.is_connected);
         self.is_following() && self.is_source_connected && is_whole
+    }
+
+    /// Whether the server that is followed is a member of a cluster.
+    pub fn is_source_clustered(&self) -> bool {
+        self.is_source_clustered
     }
 
     /// How far it is.
@@ -475,6 +483,7 @@ impl Follower {
         self.path = None;
         self.features.clear();
         (self.is_source_connected, self.asks_for_schema) = (false, false);
+        self.is_source_clustered = false;
         self.freshness.disconnected();
         (self.monitors, self.ephemeral) = (0, None);
         self.conditions.forget();

@@ -15,7 +15,7 @@ use crate::reply::error_text;
 use crate::server::Server;
 use crate::server::relaying::locks::Locked;
 use crate::session::locks::Held;
-use crate::work::Nature;
+use crate::work::{Nature, asked_schema};
 
 /// What a source answers to who asked.
 enum Answer {
@@ -171,6 +171,14 @@ impl Server {
                 "the source of this relay has no weir_transact, or gives its states no ids";
             let error = Error::new(NOT_SUPPORTED, details);
             return self.refuse_forward(forward.trigger, &error_text(&error));
+        }
+        if trigger.is_conversion() && relay.follower.is_source_clustered() {
+            // Packaged members take what a cluster cannot have, and none of them ever serves again (3.1.0).
+            let params = weir_json::validate(trigger.message.text().as_bytes());
+            let params = params.expect("it was read when it was asked for");
+            if let Err(error) = asked_schema(params) {
+                return self.refuse_forward(forward.trigger, &error_text(&error));
+            }
         }
         let (method, params) = if trigger.is_conversion() {
             ("convert", trigger.message.text().as_bytes().to_vec())
