@@ -35,6 +35,7 @@ mod past;
 mod pipelines;
 mod quiet;
 mod relay;
+mod relay_conversions;
 mod relay_locks;
 mod relay_order;
 mod relay_rights;

@@ -16,6 +16,7 @@ mod crash;
 mod keys_twin;
 mod quiet;
 mod relay;
+mod relay_conversions;
 mod remotes;
 mod resume;
 mod scenarios;

@@ -173,6 +173,11 @@ impl Stream {
         }
     }
 
+    /// Whether the other end may be gone without a word.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Tls(_))
+    }
+
     /// Waits until there is something to read and appends it, at most what fits into the capacity
     /// of `buffer`; 0 is the end. Nothing stays behind that poll(2) would not show.
     pub(crate) fn read_to(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {

@@ -289,8 +289,13 @@ fn try_each(
     for server in remotes.servers() {
         let Some(mut session) = attempt(client, server) else { continue };
         let Some(database) = database else { return Ok((session, server.clone())) };
+        // One that stands still must not keep the others from being asked.
+        session.probe(true);
         match serves(client, &mut session, database, remotes.cluster()) {
-            Ok(Ok(())) => return Ok((session, server.clone())),
+            Ok(Ok(())) => {
+                session.probe(false);
+                return Ok((session, server.clone()));
+            }
             Ok(Err(reason)) => {
                 client.log.log("ovsdb_client", Level::Dbg, &format!("{server}: {reason}"));
                 log(&format!("{server}: connection attempt timed out"));

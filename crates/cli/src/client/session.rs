@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use weir_host::vlog::{Level, Vlog};
 use weir_json::{Framer, Text, Value, array, object, validate};
 use weir_wire::{Message, trace};
@@ -33,6 +35,9 @@ const UNSENT_MAX: usize = 16 << 10;
 
 /// A buffer larger than this is given back once its message has been read.
 const BUFFER_KEPT: usize = 1 << 20;
+
+/// Silence after which a server is probed, where it is, in seconds; as the reference has it.
+const PROBE_SECONDS: i64 = 5;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -115,6 +120,18 @@ pub(crate) struct Session {
     progress: Option<Box<dyn FnMut(u64)>>,
     /// Where all that comes is written down, or comes from.
     tape: Option<Rc<Tape>>,
+    probing: Probing,
+}
+
+/// Whether a server that says nothing is asked if it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probing {
+    /// Nobody asks: it may take as long as it likes.
+    Off,
+    /// It has been heard.
+    Heard,
+    /// It has been asked, and not been heard since.
+    Asked,
 }
 
 impl Session {
@@ -138,7 +155,15 @@ impl Session {
             waiting: VecDeque::new(),
             progress: None,
             tape: None,
+            probing: Probing::Off,
         }
+    }
+
+    /// From now on a server across a network that says nothing for [`PROBE_SECONDS`] is probed, and is lost if it
+    /// says nothing for as long again; or no more.
+    pub(crate) fn probe(&mut self, is_wanted: bool) {
+        let wanted = if is_wanted { Probing::Heard } else { Probing::Off };
+        self.probing = if self.stream.is_remote() { wanted } else { Probing::Off };
     }
 
     /// Has all that comes written down on a tape, or taken from it.
@@ -311,7 +336,7 @@ impl Session {
         match &self.log {
             Some(log) => {
                 log.log("jsonrpc", Level::Warn, &format!("{}: {reason}", self.peer));
-                Lost::Io(rustix::io::Errno::PROTO.into())
+                Lost::Io(Errno::PROTO.into())
             }
             None => Lost::Protocol(reason),
         }
@@ -387,7 +412,38 @@ impl Session {
         Ok(Some(start..end))
     }
 
+    /// Waits until the server has said something, if that has an end.
+    fn hear(&mut self) -> Result<(), Lost> {
+        let pause = Timespec { tv_sec: PROBE_SECONDS, tv_nsec: 0 };
+        while self.probing != Probing::Off {
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&pause)) {
+                Ok(0) if self.probing == Probing::Asked => {
+                    let text =
+                        format!("no response to inactivity probe after {PROBE_SECONDS} seconds");
+                    if let Some(log) = &self.log {
+                        let text = format!("{}: {text}, disconnecting", self.peer);
+                        log.log("reconnect", Level::Err, &text);
+                    }
+                    return Err(Lost::Io(Errno::TIMEDOUT.into()));
+                }
+                Ok(0) => {
+                    self.write(br#"{"id":"echo","method":"echo","params":[]}"#)?;
+                    self.flush()?;
+                    self.probing = Probing::Asked;
+                }
+                Ok(_) => {
+                    self.probing = Probing::Heard;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Lost::Io(error.into())),
+            }
+        }
+        Ok(())
+    }
+
     fn fill(&mut self) -> Result<(), Lost> {
+        self.hear()?;
         self.buffer.drain(..self.used);
         self.used = 0;
         let have = self.buffer.len();

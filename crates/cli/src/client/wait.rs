@@ -31,6 +31,7 @@ pub(super) fn wait(client: &Client, args: &[String]) -> Outcome {
         let is_passive = is_passive(&remote);
         if let Some(mut session) = session {
             let begun = Instant::now();
+            session.probe(true);
             match until(&mut session, condition.clone()) {
                 Ok(checked) => return checked.map(|()| ExitCode::SUCCESS),
                 Err(Refusal::Error(error)) => {

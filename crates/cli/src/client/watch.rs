@@ -149,6 +149,7 @@ impl Watch {
 
     /// Shows one connection's messages until it ends.
     fn follow(&mut self, session: &mut Session, seen: &mut Seen) -> Result<(), Stop> {
+        session.probe(true);
         let database = match &self.database {
             Some(database) => database.clone(),
             None => only_database(session)?,

@@ -67,8 +67,8 @@ pub(crate) struct DatabaseFile {
 }
 
 impl DatabaseFile {
-    /// Locks and opens the file that `name` leads to and removes what an interrupted compaction
-    /// left. `held` are the locks of this process.
+    /// Locks and opens the file that `name` leads to, and removes what an interrupted compaction left under names
+    /// that are hidden. `held` are the locks of this process.
     ///
     /// # Errors
     /// In the words of the reference.
@@ -77,7 +77,7 @@ impl DatabaseFile {
         let lock = LockFile::lock(&lock_path(&path), held).map_err(|e| lock_error(name, e))?;
         let failed = |e: io::Error| io_error(name, "open failed", &e);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-        let _ = fs::remove_file(temporary_path(&path));
+        // `FILE.tmp` stays until a replacement is begun, as with the reference: it may be somebody's copy.
         let _ = fs::remove_file(side_file::temporary_path(&path));
         let _ = fs::remove_file(key_file::temporary_path(&path));
         Ok(Self {

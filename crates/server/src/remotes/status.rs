@@ -89,8 +89,9 @@ impl Remotes {
         for remote in self.in_tables() {
             // The database of a remote may have been removed.
             let Ok((db, place)) = column_place(databases, remote) else { continue };
-            // In a cluster the leader says how it is connected; others would only undo that.
-            if db.is_reserved() || db.is_backup() || !db.storage().may_write() {
+            // What one member says of itself the others would have in their log; the reference writes nothing either.
+            let is_own = !db.is_backup() && !db.storage().is_clustered();
+            if db.is_reserved() || !is_own || !db.storage().may_write() {
                 continue;
             }
             let operations = self.operations_of(shell, sessions, db, &place, &mut missing);
