@@ -43,7 +43,9 @@ mod watch;
 use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Instant;
 
+use rustix::io::Errno;
 use weir_host::daemon::DaemonOptions;
 use weir_host::vlog::Vlog;
 use weir_net::tls::{Acceptor, Line};
@@ -57,7 +59,7 @@ use crate::options::logging::open_log;
 use crate::options::tls::plain_settings;
 use crate::program::{Failure, Outcome, say, version_lines};
 use crate::usage::{self, Manual};
-use address::Stream;
+use address::{CONNECT_PATIENCE, Stream};
 use options::{ClientOptions, Invocation, Mistake};
 use process::Process;
 use tape::Tape;
@@ -98,7 +100,7 @@ impl Client {
         let connector = tls.connector();
         self.log_tls(tls.take_log());
         let address = weir_net::Address::parse(server, &self.dirs.run)
-            .map_err(|_| io::Error::from(rustix::io::Errno::AFNOSUPPORT))?;
+            .map_err(|_| io::Error::from(Errno::AFNOSUPPORT))?;
         self.shake_hands(weir_net::Stream::connect(&address, Some(&connector?))?)
     }
 
@@ -110,14 +112,21 @@ impl Client {
         acceptor
     }
 
-    /// Goes through the handshake of TLS.
+    /// Connects, and goes through the handshake of TLS.
     fn shake_hands(&self, mut stream: weir_net::Stream) -> io::Result<Stream> {
+        let begun = Instant::now();
         let connected = loop {
             match stream.finish_connect() {
                 Ok(Progress::Done) => break Ok(()),
-                Ok(progress) => stream.wait(progress, None)?,
+                Ok(progress) => {
+                    let left = CONNECT_PATIENCE.saturating_sub(begun.elapsed());
+                    if left.is_zero() {
+                        break Err(Errno::TIMEDOUT.into());
+                    }
+                    stream.wait(progress, Some(left))?;
+                }
                 Err(error) => break Err(error),
-            };
+            }
         };
         self.log_tls(stream.take_log());
         connected?;

@@ -20,8 +20,8 @@ pub(crate) const DEFAULT_PORT: u16 = 6640;
 /// Bytes read at once over TLS.
 const TLS_READ_SIZE: usize = 64 << 10;
 
-/// How long connecting over TCP may take.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long connecting may take, with the handshake of TLS.
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
