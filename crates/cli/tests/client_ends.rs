@@ -198,6 +198,27 @@ fn a_wait_goes_on_when_the_server_does() {
     assert!(wait.wait().success());
 }
 
+/// A member that is stopped is connected to by the system, and answers nothing.
+#[test]
+fn a_server_that_stands_still_does_not_keep_others_from_being_asked() {
+    clients_agree(&[], |room, client| {
+        room.insert("first");
+        let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = silent.local_addr().expect("bound").port();
+        let servers = format!("tcp:127.0.0.1:{port},unix:{}", room.scratch.text("db.sock"));
+        let run = |args: &[&str]| {
+            let done = room.scratch.run(client, &[&["-vconsole:off", "-t", "120"], args].concat());
+            assert!(done.status.success(), "{args:?}: {}", err(&done));
+            out(&done)
+        };
+        // The reference's `wait` takes one server.
+        if *client == room.clients[0] {
+            run(&["wait", &servers, "Odd", "connected"]);
+        }
+        run(&["dump", &servers, "Odd", "T", "name"])
+    });
+}
+
 #[test]
 fn connections_over_tls() {
     let Some(pki) = Pki::usual("client") else {
