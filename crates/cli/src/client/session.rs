@@ -36,7 +36,8 @@ const UNSENT_MAX: usize = 16 << 10;
 /// A buffer larger than this is given back once its message has been read.
 const BUFFER_KEPT: usize = 1 << 20;
 
-/// Silence after which a server is probed, where it is, in seconds; as the reference has it.
+/// A server that is probed is asked after so long without a word, and given up after as long again, in seconds; as
+/// with the reference.
 const PROBE_SECONDS: i64 = 5;
 
 /// Why a session cannot go on.
@@ -159,11 +160,10 @@ impl Session {
         }
     }
 
-    /// From now on a server across a network that says nothing for [`PROBE_SECONDS`] is probed, and is lost if it
-    /// says nothing for as long again; or no more.
+    /// From now on the server is probed, or no more. One on the same host need not be.
     pub(crate) fn probe(&mut self, is_wanted: bool) {
-        let wanted = if is_wanted { Probing::Heard } else { Probing::Off };
-        self.probing = if self.stream.is_remote() { wanted } else { Probing::Off };
+        let is_probed = is_wanted && self.stream.is_remote();
+        self.probing = if is_probed { Probing::Heard } else { Probing::Off };
     }
 
     /// Has all that comes written down on a tape, or taken from it.
@@ -418,10 +418,11 @@ impl Session {
         while self.probing != Probing::Off {
             match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&pause)) {
                 Ok(0) if self.probing == Probing::Asked => {
-                    let text =
-                        format!("no response to inactivity probe after {PROBE_SECONDS} seconds");
                     if let Some(log) = &self.log {
-                        let text = format!("{}: {text}, disconnecting", self.peer);
+                        let text = format!(
+                            "{}: no response to inactivity probe after {PROBE_SECONDS} seconds, disconnecting",
+                            self.peer
+                        );
                         log.log("reconnect", Level::Err, &text);
                     }
                     return Err(Lost::Io(Errno::TIMEDOUT.into()));

@@ -120,6 +120,10 @@ impl DatabaseFile {
         }
         let its_lock = lock_path(&now);
         let identity = inode(&its_lock);
+        // By another way to the same folder: the file was removed there.
+        if identity == Some(self.lock.identity()) {
+            return Ok(None);
+        }
         let held_already = self.left.iter().position(|left| Some(left.identity()) == identity);
         let lock = match held_already {
             Some(at) => self.left.swap_remove(at),

@@ -159,6 +159,18 @@ fn a_replacement_is_where_the_link_leads_to_by_then() {
     assert_eq!(file.held().count(), 1);
     assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
 
+    // A file that somebody has removed is made anew, by whatever way its folder is reached.
+    let (folder, around) = (directory.join("disk1"), directory.join("around"));
+    symlink(&folder, &around).unwrap();
+    let mut removed = opened(&around.join("conf.db"), 5);
+    fs::remove_file(folder.join("conf.db")).unwrap();
+    let held: Vec<Identity> = removed.held().collect();
+    assert!(removed.follow_name(&held).unwrap().is_none());
+    let replacement = removed.replacement().unwrap();
+    removed.replace(replacement, b"", true).unwrap();
+    assert_eq!(text(&folder.join("conf.db")), "");
+    drop(removed);
+
     // What leads nowhere is not followed, and a file that is not there yet is made.
     turn(&directory.join("gone").join("conf.db"));
     assert!(file.follow_name(&held).unwrap().is_none());
