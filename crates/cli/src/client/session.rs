@@ -129,9 +129,9 @@ pub(crate) struct Session {
 enum Probing {
     /// Nobody asks: it may take as long as it likes.
     Off,
-    /// It has been heard.
+    /// The server has been heard since it was asked last.
     Heard,
-    /// It has been asked, and not been heard since.
+    /// The server has been asked, and not been heard since.
     Asked,
 }
 

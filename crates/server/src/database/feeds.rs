@@ -201,16 +201,23 @@ impl Databases {
         Ok(())
     }
 
-    /// A monitor is given its first rows, or what it had missed: it has this state. What follows behind
-    /// that, if anything.
+    /// A monitor is given its first rows, or what it had missed: it has this state. What follows right behind
+    /// that, if anything. Who does not learn the ids of states from updates is told of another one later: the Go
+    /// library (libovsdb) connects by one request after the other, and reads nothing more if an update comes meanwhile.
     pub(crate) fn begin_updates(
         &mut self,
-        id: DbId,
-        key: MonitorKey,
+        shell: &Shell,
+        (id, key): (DbId, MonitorKey),
         (known, state): (Option<Uuid>, Option<Uuid>),
+        learns_from_updates: bool,
     ) -> Option<Vec<u8>> {
         if !self.is_fed(id, key) {
-            return self.says_other_state(id, key, known, state);
+            let follow = self.says_other_state(id, key, known, state)?;
+            if learns_from_updates {
+                return Some(follow);
+            }
+            self.open(id).tell_id_later(shell.now_us(), key);
+            return None;
         }
         let Db { history, watch, tables, storage, .. } = self.open(id);
         let owner = *watch.sessions.get(&key)?;

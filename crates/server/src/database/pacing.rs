@@ -208,8 +208,16 @@ impl Db {
         earliest([self.watch.deadline_us(), learner_us]).filter(|_| self.can_compose())
     }
 
-    /// Those are to be told an id whose time has come.
+    /// A monitor that was given its first rows is told the id of its state a while later.
+    pub(super) fn tell_id_later(&mut self, now_us: u64, key: MonitorKey) {
+        self.watch.learners.push_back((now_us + ID_AFTER_US, key));
+    }
+
+    /// Monitors are owed the ids that they were to be told later, and that are due.
     fn owe_ids(&mut self, now_us: u64) {
+        if self.watch.learners.is_empty() || !self.can_compose() {
+            return;
+        }
         while let Some((_, key)) =
             self.watch.learners.pop_front_if(|(from_us, _)| *from_us <= now_us)
         {
@@ -244,24 +252,6 @@ impl Databases {
         }
         db.renew_ids(shell.now_us());
         db.want_updates(shell.now_us());
-    }
-
-    /// What would follow the first reply of a monitor follows later, unless that tells each change: the Go library
-    /// (libovsdb) reads nothing more if an update comes while it is connecting, which is one request after the other.
-    pub(crate) fn follow_later(
-        &mut self,
-        shell: &Shell,
-        id: DbId,
-        key: MonitorKey,
-        follow: Option<Vec<u8>>,
-    ) -> Option<Vec<u8>> {
-        if self.is_fed(id, key) {
-            return follow;
-        }
-        if follow.is_some() {
-            self.open(id).watch.learners.push_back((shell.now_us() + ID_AFTER_US, key));
-        }
-        None
     }
 
     /// Whether sessions may be told now, before replies, what is pending on a database: in each round as much
@@ -318,9 +308,7 @@ impl Databases {
     pub(crate) fn flush_if_due(&mut self, shell: &mut Shell, sessions: &mut Sessions) {
         let now_us = shell.now_us();
         for (_, db) in &mut self.entries {
-            if db.can_compose() {
-                db.owe_ids(now_us);
-            }
+            db.owe_ids(now_us);
         }
         let is_due = |_, db: &Db| db.watch.is_due(now_us) && db.can_compose();
         let mut last = None;

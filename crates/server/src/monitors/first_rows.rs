@@ -352,11 +352,9 @@ fn receivers(
             let (mut head, tail) = weir_wire::reply_result_around(&newcomer.request);
             head.extend_from_slice(&before);
             let tail = [behind, tail].concat();
-            let follow = databases.begin_updates(db, newcomer.key, (newcomer.known, state));
-            let follow = match newcomer.learns_from_updates {
-                true => follow,
-                false => databases.follow_later(shell, db, newcomer.key, follow),
-            };
+            let Newcomer { key, known, learns_from_updates, .. } = newcomer;
+            let follow =
+                databases.begin_updates(shell, (db, key), (known, state), learns_from_updates);
             let receiver = Receiver::new(newcomer.session, db, head, tail);
             receivers.push(receiver.with_follow(follow));
         } else {

@@ -198,20 +198,17 @@ impl Subscriptions {
         let bytes = self.push(databases, session, monitor);
         sessions.note_kept(session, bytes);
         self.forget_us = Some(shell.now_us() + INITIAL_KEPT_US);
+        let learns_from_updates = self.learns_from_updates(databases, session);
         let Some(body) = rows else {
             let request = request.to_vec();
-            let learns_from_updates = self.learns_from_updates(databases, session);
             let newcomer = Newcomer { session, key, request, known, learns_from_updates };
             self.join_herd(sessions, databases, (db_id, since), newcomer);
             return Ok(Reply::Later);
         };
         let state = databases.monitors_mut(db_id).state_id(key);
         let (before, behind) = around(since.is_some(), state);
-        let follow = databases.begin_updates(db_id, key, (known, state));
-        let follow = match self.learns_from_updates(databases, session) {
-            true => follow,
-            false => databases.follow_later(shell, db_id, key, follow),
-        };
+        let at = (db_id, key);
+        let follow = databases.begin_updates(shell, at, (known, state), learns_from_updates);
         Ok(Reply::Shared { before, body, behind, follow })
     }
 

@@ -14,8 +14,6 @@ mod relaying;
 mod requests;
 mod round;
 
-use std::collections::BTreeSet;
-
 use weir_data::Uuid;
 use weir_upstream::Input;
 
@@ -326,10 +324,11 @@ impl Server {
             remotes.connect_if_due(shell);
         }
         subscriptions.forget_initial_if_due(shell, databases);
-        let Self { shell, sessions, .. } = self;
-        let dead = sessions.run_probes(shell).into_iter().chain(sessions.take_deaf(shell));
-        for dead in dead.collect::<BTreeSet<SessionId>>() {
+        for dead in self.sessions.run_probes(&mut self.shell) {
             self.disconnect(dead);
+        }
+        for deaf in self.sessions.take_deaf(&mut self.shell) {
+            self.disconnect(deaf);
         }
         let Self { shell, sessions, databases, remotes, .. } = self;
         remotes.write_status_if_due(shell, sessions, databases);
