@@ -41,6 +41,8 @@ fn report(words: &[&str]) -> serde_json::Value {
     let output = scratch.run(weir_bench(), &args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {stderr}");
+    // A line that fails is a figure, and why it did stands here alone.
+    eprintln!("{stderr}");
     let page = std::fs::read_to_string(page).expect("a page");
     assert!(page.contains("</html>") && !page.contains("NaN"), "{words:?}: a broken page");
     let left = std::fs::read_dir(&dir).expect("the servers' folder").count();

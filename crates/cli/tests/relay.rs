@@ -6,7 +6,7 @@ use std::thread;
 use crate::chain::{Chain, Proxy};
 use crate::group::{self, Group, Program};
 use crate::peer::{self, Client};
-use crate::support::{Scratch, err, eventually, out};
+use crate::support::{Running, Scratch, WEIR, err, eventually, out};
 use serde_json::{Value, json};
 
 use Program::{Packaged, Weir};
@@ -402,4 +402,21 @@ fn what_is_cut_in_the_middle_is_asked_for_again() {
             scope.spawn(move || are_cut(source, relay));
         }
     });
+}
+
+#[test]
+fn who_watches_waits_for_a_relay_that_has_no_rows_yet() {
+    let Some(mut chain) = Chain::start_with(&[Weir, Weir]) else { return };
+    let scratch = Scratch::new();
+    let relay = format!("unix:{}", chain.socket(1).display());
+    let mut watch = Running::start(scratch.command(WEIR).args(["watch", "--count=1", &relay]));
+    watch.line_with("Net on unix:");
+    (0..2).for_each(|at| chain.kill(at));
+    chain.start(1);
+    watch.line_with("database not available");
+    chain.start(0);
+    watch.line_with("connected again");
+    chain.insert(0, "late", "x");
+    watch.line_with("+ Port late");
+    assert!(watch.wait().success());
 }

@@ -87,6 +87,13 @@ struct Seen {
     last: Option<String>,
 }
 
+impl Seen {
+    /// Whether rows were shown before this connection.
+    fn has_begun(&self) -> bool {
+        !self.replica.tables().is_empty()
+    }
+}
+
 /// An initial reply: the form of its changes, whether they continue what was seen, the changes.
 struct Initial {
     form: Form,
@@ -130,20 +137,32 @@ impl Watch {
     fn run(mut self) -> Outcome {
         let mut seen = Seen::default();
         let mut session = connect(&self.server, &self.dirs)?;
+        let mut has_been_told = false;
         loop {
-            let lost = match self.follow(&mut session, &mut seen) {
+            let stop = match self.follow(&mut session, &mut seen) {
                 Ok(()) => return Ok(ExitCode::SUCCESS),
-                Err(Stop::Failure(failure)) => return Err(failure),
-                Err(Stop::Lost(lost)) => lost,
+                Err(stop) => stop,
             };
-            self.note(&format!("connection lost ({lost}), waiting for the server"))?;
+            match stop {
+                Stop::Failure(failure) => return Err(failure),
+                Stop::NotServed(failure) if !seen.has_begun() => return Err(failure),
+                Stop::NotServed(_) if has_been_told => {}
+                // A relay or a member that has just been started is not ready at once.
+                Stop::NotServed(failure) => {
+                    has_been_told = true;
+                    self.note(&format!("not served ({}), waiting for it", failure.text))?;
+                }
+                Stop::Lost(lost) => {
+                    has_been_told = false;
+                    self.note(&format!("connection lost ({lost}), waiting for the server"))?;
+                }
+            }
             session = loop {
                 sleep(RETRY);
                 if let Ok(session) = connect(&self.server, &self.dirs) {
                     break session;
                 }
             };
-            self.note("connected again")?;
         }
     }
 
@@ -156,7 +175,7 @@ impl Watch {
         };
         let schema = ask(session, "get_schema", strings(&[&database]))?;
         let tables = self.choose(column::tables(&schema).unwrap_or_default())?;
-        let again = *seen.replica.tables() == tables;
+        let (has_begun, again) = (seen.has_begun(), *seen.replica.tables() == tables);
         if !again {
             *seen = Seen { replica: Replica::new(tables), last: None };
         }
@@ -167,6 +186,9 @@ impl Watch {
             seen.replica.replace(reply.form, &reply.updates)
         };
         seen.last = reply.last;
+        if has_begun {
+            self.note("connected again")?;
+        }
         if again {
             self.show(&seen.replica, &changes)?;
         } else {
@@ -243,6 +265,8 @@ impl Watch {
 enum Stop {
     /// The connection ended; another one may do.
     Lost(Lost),
+    /// The server does not serve the database, or not yet.
+    NotServed(Failure),
     /// Trying again would not help.
     Failure(Failure),
 }
@@ -257,15 +281,25 @@ impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Lost(lost) => Self::Lost(lost),
-            Refusal::Error(error) => Self::Failure(Failure::new(error.to_string())),
+            Refusal::Error(error) => {
+                let failure = Failure::new(error.to_string());
+                match name_of(&error) {
+                    Some("database not available" | "unknown database") => Self::NotServed(failure),
+                    _ => Self::Failure(failure),
+                }
+            }
         }
     }
 }
 
 fn ask(session: &mut Session, method: &str, params: Value) -> Result<Value, Stop> {
-    session.call(method, params).map_err(|refusal| match refusal {
-        Refusal::Error(error) => Stop::Failure(Failure::new(format!("{method}: {error}"))),
-        lost => lost.into(),
+    session.call(method, params).map_err(|refusal| {
+        let because = |failure: Failure| Failure::new(format!("{method}: {}", failure.text));
+        match refusal.into() {
+            Stop::NotServed(failure) => Stop::NotServed(because(failure)),
+            Stop::Failure(failure) => Stop::Failure(because(failure)),
+            lost => lost,
+        }
     })
 }
 
@@ -311,8 +345,12 @@ fn start(session: &mut Session, database: &str, seen: &Seen) -> Result<Initial, 
 
 fn is_unknown_method(refusal: &Refusal) -> bool {
     let Refusal::Error(error) = refusal else { return false };
-    let name = error.as_str().or_else(|| error.get("error")?.as_str());
-    name == Some("unknown method")
+    name_of(error) == Some("unknown method")
+}
+
+/// The name of an error: all of it, or its member `error` (RFC 7047, section 3.1).
+fn name_of(error: &Value) -> Option<&str> {
+    error.as_str().or_else(|| error.get("error")?.as_str())
 }
 
 /// `[found, last transaction, updates]`

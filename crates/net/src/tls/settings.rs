@@ -172,6 +172,10 @@ impl Tls {
         if options.peer_ca_cert != old.peer_ca_cert {
             self.read_extra();
         }
+        if options.bootstrap != old.bootstrap {
+            // What was made while any server was believed is not for one that has to be known.
+            self.made = None;
+        }
         self.refresh();
     }
 
@@ -232,7 +236,11 @@ impl Tls {
     }
 
     fn read_extra(&mut self) {
-        let Some(name) = self.options.peer_ca_cert.clone() else { return self.extra.clear() };
+        let Some(name) = self.options.peer_ca_cert.clone() else {
+            self.extra.clear();
+            self.made = None;
+            return;
+        };
         match read(&name) {
             Ok(bytes) => {
                 self.extra = certificates(&bytes);
