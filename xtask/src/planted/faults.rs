@@ -444,24 +444,6 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
-        name: "lock-outlives-owner",
-        places: &[
-            Place {
-                file: "crates/server/src/database/transact.rs",
-                good: "locks.iter().any(|held| held.name == lock && sessions.is_held(held))",
-                bad: "locks.iter().any(|held| held.name == lock && (PLANTED || sessions.is_held(held)))",
-            },
-            Place {
-                file: "crates/server/src/database/attempts.rs",
-                good: "locks.retain(|held| sessions.is_held(held));",
-                bad: "locks.retain(|held| PLANTED || sessions.is_held(held));",
-            },
-        ],
-        test: SOURCES,
-        found_by: "locks",
-        alone: true,
-    },
-    Fault {
         name: "lock-outlives-owner-in-a-cluster",
         places: &[
             Place {
