@@ -1,6 +1,7 @@
 //! One node of the raft library.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use raft::prelude::{
@@ -243,6 +244,12 @@ impl Node {
         }
         let content = self.raw.store().content(at).expect("its text is in memory");
         Some(Entry { at, content })
+    }
+
+    /// Indexes of the entries in the log that have not taken effect. A snapshot that has still to take effect may be
+    /// a thousand million entries ahead of what has.
+    pub(crate) fn open_entries(&self) -> RangeInclusive<u64> {
+        self.applied().max(self.mark().last.index) + 1..=self.last()
     }
 
     /// The id of the entry of this index, if the log has it and it has one.

@@ -47,7 +47,7 @@ impl Member {
 
     /// The election timer that the cluster is about to have.
     pub(crate) fn pending_timer(&self) -> Option<u64> {
-        let open = (self.node.applied() + 1..=self.node.last()).rev();
+        let open = self.node.open_entries().rev();
         let timer = |index| match self.node.entry(index)?.content {
             Content::ElectionTimer(ms) => Some(ms),
             _ => None,
