@@ -334,6 +334,7 @@ fn faults(seed: u64) -> Faults {
         sync: 20,
         long: if seed % 13 == 9 { 20 } else { 0 },
         // Some snapshots have several pieces.
+        forgets_again: false,
         padding: if seed.is_multiple_of(4) { 1_500_000 } else { 0 },
     }
 }
@@ -341,6 +342,9 @@ fn faults(seed: u64) -> Faults {
 /// From this seed on each kind of fault has a rate of its own: some never happen, others all the time, so that none hides
 /// what another would show.
 const MIXED_FROM: u64 = 1_000_000;
+
+/// From this seed on, in every other one, a server may come back with the same older file again.
+const AGAIN_FROM: u64 = 1_040_000;
 
 fn mixed_faults(seed: u64) -> Faults {
     let mut rng = Rng(!seed);
@@ -379,6 +383,7 @@ fn mixed_faults(seed: u64) -> Faults {
     (f.delay, f.sync) = (1 + rng.below(60), 1 + rng.below(60));
     (f.is_dark, f.removal_ms) = (rng.one_in(2), rng.one_in(4).then_some(8000));
     f.padding = if rng.one_in(4) { 1_500_000 } else { 0 };
+    f.forgets_again = seed >= AGAIN_FROM && seed % 2 == 1;
     f
 }
 

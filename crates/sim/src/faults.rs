@@ -82,6 +82,8 @@ pub struct Faults {
     /// A server comes back with an older copy of its file, or one with a bad record in the middle, while
     /// all are there who have heard of more.
     pub forget: usize,
+    /// Whether the same older copy may come again, though its server has been another one since.
+    pub forgets_again: bool,
     /// Most of the cluster is lost, once, and a new one is made of what is left.
     pub recover: usize,
     /// A connection between servers stands still for up to 100 ms, in so many of 10,000 cases that

@@ -60,17 +60,19 @@ impl World {
         let others =
             self.nodes.iter().enumerate().filter(|(other, node)| *other != n && node.is_member());
         let since_us = others.map(|(_, node)| node.started_us).max().unwrap_or(0);
-        let file = match self.rng.chance(50) {
+        let is_older = self.rng.chance(50);
+        let file = match is_older {
             true => self.older_file(n, since_us),
-            false => self.damaged_file(n),
+            false => self.damaged_file(n).map(|file| (self.now_us, file)),
         };
-        let Some(file) = file else { return };
+        let Some((made_us, file)) = file else { return };
         if !self.happens(Fault::Forget, n) {
             return;
         }
         self.checks.counts.faults[5] += 1;
         self.end_process(n, true);
-        let node = &mut self.nodes[n];
+        let (does_again, node) = (self.faults.forgets_again, &mut self.nodes[n]);
+        node.image = (does_again && is_older).then(|| (made_us, file.clone()));
         node.disk.put(file);
         node.copies.clear();
         node.is_joining_again = true;
@@ -79,6 +81,10 @@ impl World {
         self.careful_until_us = now_us + HEARD_US;
         let down_us = if self.rng.chance(50) { 50_000 } else { self.rng.below(DOWN_US_MAX) as u64 };
         self.due(now_us + down_us, n, Due::Start);
+        if self.nodes[n].image.is_some() {
+            // Others will not have been there for long enough later.
+            self.due(self.careful_until_us, n, Due::Again);
+        }
         let leader = self.checks.leader().map(|(leader, _)| leader).filter(|leader| *leader != n);
         if let Some(leader) = leader.filter(|_| self.rng.chance(50)) {
             // Who leads when it comes back may have heard nothing of what it promised.
@@ -86,9 +92,12 @@ impl World {
         }
     }
 
-    /// A copy that lacks something of what is there for good.
-    fn older_file(&mut self, n: usize, since_us: u64) -> Option<Vec<u8>> {
+    /// A copy that lacks something of what is there for good, and when it was made.
+    fn older_file(&mut self, n: usize, since_us: u64) -> Option<Copy> {
         let node = &self.nodes[n];
+        if let Some(image) = node.image.clone().filter(|(made_us, _)| *made_us > since_us) {
+            return Some(image);
+        }
         let now = node.disk.copy_of_file();
         let copies = node.copies.iter().filter(|(made_us, _)| *made_us > since_us);
         let older: Vec<&Copy> =
@@ -96,7 +105,7 @@ impl World {
         if older.is_empty() {
             return None;
         }
-        Some(self.rng.pick(&older).1.clone())
+        Some((*self.rng.pick(&older)).clone())
     }
 
     /// The file with a record that cannot be read, and good ones behind it.

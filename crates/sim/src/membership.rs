@@ -90,6 +90,8 @@ impl World {
         let node = &mut self.nodes[n];
         let before = std::mem::replace(&mut node.address, header.local_address.clone());
         node.address_before = Some(before);
+        // An older file names an address at which nobody looks for it.
+        node.image = None;
         node.copies.clear();
         node.disk.put(file);
     }

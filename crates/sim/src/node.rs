@@ -97,6 +97,8 @@ pub(crate) struct Node {
     pub(crate) started_us: u64,
     /// Copies of the file, from times before.
     pub(crate) copies: Vec<Copy>,
+    /// The older file that it came back with last, which may come once more.
+    pub(crate) image: Option<Copy>,
     /// Which server it is, as far as its operator knows.
     pub(crate) id: Option<Uuid>,
     /// The server has no file, or one that is of no use.
@@ -157,6 +159,7 @@ impl Node {
             replies: BTreeMap::new(),
             started_us: 0,
             copies: Vec::new(),
+            image: None,
             id: None,
             is_spare: false,
             is_joining: false,
@@ -204,6 +207,7 @@ impl Node {
             skew_ms,
             drift_ppm,
             copies: std::mem::take(&mut self.copies),
+            image: self.image.take(),
             id: self.id,
             is_spare: self.is_spare,
             is_joining: self.is_joining,

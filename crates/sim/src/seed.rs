@@ -62,6 +62,10 @@ const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
 /// in two of five clocks go at different speeds.
 const LATEST_FROM: u64 = 1_006_010;
 
+/// From this seed on, in every other one (and in each 32nd of the first thousand), a server may come back with the same
+/// older file again.
+const AGAIN_FROM: u64 = 1_008_000;
+
 /// How much faster than others some clocks go, in millionths: real ones differ by hundreds of them.
 const DRIFT_PPM_MAX: usize = 50_000;
 
@@ -74,6 +78,11 @@ pub fn faults(seed: u64) -> Faults {
         _ => false,
     };
     f.recover = if is_recovered { 10 } else { 0 };
+    f.forgets_again = match seed {
+        AGAIN_FROM.. => seed % 2 == 1,
+        0..1000 => seed % 32 == 21,
+        _ => false,
+    };
     if seed < MIXED_FROM || seed % 16 < 8 {
         return f;
     }
@@ -115,6 +124,7 @@ pub fn faults(seed: u64) -> Faults {
 /// Everything at once, now and then.
 fn all_faults(seed: u64) -> Faults {
     Faults {
+        forgets_again: false,
         crash: 30,
         dead: if seed.is_multiple_of(4) { 40 } else { 0 },
         moves: if seed % 8 > 4 { 15 } else { 0 },

@@ -117,6 +117,8 @@ pub(crate) enum Due {
     End { while_us: u64 },
     /// A process starts.
     Start,
+    /// The older file that a server came back with comes once more, if that can be.
+    Again,
     /// A server that is no member any more ends, with its file.
     Gone,
     /// A client goes on.
@@ -417,6 +419,8 @@ impl World {
                 self.start(n);
             }
             Due::Start => {}
+            Due::Again if self.is_calm => {}
+            Due::Again => self.forget(n),
             Due::Gone => {
                 self.end_process(n, false);
                 self.nodes[n].disk.put(Vec::new());

@@ -134,15 +134,20 @@ impl Member {
             };
         }
         let member = replaces.filter(|before| self.servers.contains_key(before));
-        match member.map_or(Life::None, |member| self.life_of(member)) {
+        // Its file is from before it had joined again, which is remembered.
+        let between = replaces.filter(|before| self.is_replaced(before));
+        let between = between.and_then(|_| self.member_at(&address));
+        match member.or(between).map_or(Life::None, |member| self.life_of(member)) {
             Life::None => {}
             Life::Unknown => return self.answer_join(link, false, "in progress"),
             Life::Certain => return self.refuse_twin(link, from, &address),
         }
-        if let Some(before) = replaces.and_then(|before| self.replaced_at(&address, before)) {
+        let replaced = || replaces.and_then(|before| self.replaced_at(&address, before));
+        if let Some(before) = between.or_else(replaced) {
             // It asks again when that is done.
             let server = self.named(from, &address);
             self.remove_unasked(before, &format!("{server} does not have what it had promised"));
+            self.removals.forgotten.insert(before);
             return self.answer_join(link, false, "in progress");
         }
         let is_taken = self.servers.values().any(|other| *other == address);
@@ -201,6 +206,10 @@ impl Member {
         if is_silent { Life::None } else { Life::Unknown }
     }
 
+    fn member_at(&self, address: &str) -> Option<Uuid> {
+        self.servers.iter().find(|(_, at)| *at == address).map(|(id, _)| *id)
+    }
+
     /// The member in whose place a server joins that has forgotten what it promised as `before`: that one, or
     /// whom it was between that and now, if its file is from before it joined again. That one is not heard of
     /// any more.
@@ -213,7 +222,7 @@ impl Member {
         let since_us = self.now_us.saturating_sub(JOIN_SILENCE_US);
         let has_led = self.elections.won_us.is_none_or(|won_us| won_us <= since_us);
         let is_heard = |id: &Uuid| self.silence.heard_us(*id).is_some_and(|us| us > since_us);
-        let between = self.servers.keys().find(|id| is_there(id)).copied();
+        let between = self.member_at(address);
         let is_away = |id: &Uuid| !is_heard(id) && !self.peers.is_connected(*id);
         between.filter(|id| *id != self.id() && has_led && is_away(id))
     }
@@ -224,8 +233,7 @@ impl Member {
             Some(Content::Servers(servers)) => servers.contains_key(server),
             _ => false,
         };
-        self.joins.by_id.contains_key(server)
-            || (self.node.applied() + 1..=self.node.last()).any(is_in)
+        self.joins.by_id.contains_key(server) || self.node.open_entries().any(is_in)
     }
 
     /// A server is not taken in, whatever it has been sent.
@@ -397,9 +405,6 @@ impl Member {
     /// Other servers are members, as of the entry of this index.
     pub(super) fn servers_changed(&mut self, before: &weir_log::clustered::Servers, index: u64) {
         let servers = Arc::clone(&self.servers);
-        let is_known = |id: &Uuid| servers.contains_key(id) || self.is_being_added(id);
-        let known: BTreeSet<Uuid> = self.promises.servers().filter(is_known).collect();
-        self.promises.retain(&known);
         self.joins.doubted.retain(|id, _| servers.contains_key(id));
         let own = self.id();
         let is_in = self.servers.contains_key(&own);
@@ -417,6 +422,11 @@ impl Member {
             self.answer_join(join.link, true, "completed");
         }
         self.removed(before, index);
+        // An older file of a server that was replaced may come back, and again.
+        let is_known =
+            |id: &Uuid| servers.contains_key(id) || self.is_being_added(id) || self.has_gone(id);
+        let known: BTreeSet<Uuid> = self.promises.servers().filter(is_known).collect();
+        self.promises.retain(&known);
     }
 
     /// Another member leads, or this one does: what the leader before was about, it must be asked

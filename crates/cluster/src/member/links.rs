@@ -24,13 +24,15 @@ const IDLE_LINKS_EVERY_US: u64 = 1_000_000;
 
 impl Member {
     pub(super) fn hello(&self, to: Option<Uuid>, lane: Lane) -> Hello {
+        // Who was removed by somebody's wish joins no more, whatever its file is.
+        let told = to.filter(|to| !self.has_gone(to) || self.is_replaced(to));
         Hello {
             cluster: self.cluster,
             to,
             from: self.id(),
             address: Some(self.address.clone()),
             lane: Some(lane),
-            promised: to.and_then(|to| self.promises.of(to)),
+            promised: told.and_then(|to| self.promises.of(to)),
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Removals {
     asked: BTreeSet<Uuid>,
     /// Servers of whom a committed entry says that they are members no more, as far as this one knows.
     pub(super) gone: Gone,
+    /// As the leader: whom it has removed since each had forgotten what it promised, and joins as another one.
+    pub(super) forgotten: BTreeSet<Uuid>,
     /// As the leader: removed servers that wait to hear that they may go, and where.
     departing: BTreeMap<Uuid, BTreeSet<LinkId>>,
     /// This server is a member no more, and goes when a leader says that it may.
@@ -38,9 +40,11 @@ pub(crate) struct Gone {
 }
 
 /// A server that was a member.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Removed {
     id: Uuid,
+    /// Where it was.
+    address: String,
     /// The entry of its removal is this one, or one before it.
     index: u64,
 }
@@ -66,20 +70,25 @@ impl Gone {
     /// Takes note of what a committed entry, this one or one before it, changes.
     pub(super) fn note(&mut self, before: &Servers, after: &Servers, index: u64) {
         self.known.retain(|removed| !after.contains_key(&removed.id));
-        let gone = before.keys().filter(|id| !after.contains_key(id));
-        self.known.extend(gone.map(|id| Removed { id: *id, index }));
+        let gone = before.iter().filter(|(id, _)| !after.contains_key(id));
+        let gone = gone.map(|(id, address)| Removed { id: *id, address: address.clone(), index });
+        self.known.extend(gone);
         for dropped in self.known.drain(..self.known.len().saturating_sub(GONE_MAX)) {
             self.others = self.others.max(dropped.index);
         }
     }
 
+    fn get(&self, id: &Uuid) -> Option<&Removed> {
+        self.known.iter().find(|removed| removed.id == *id)
+    }
+
     pub(super) fn has(&self, id: &Uuid) -> bool {
-        self.known.iter().any(|removed| removed.id == *id)
+        self.get(id).is_some()
     }
 
     /// Who knows that this entry is committed knows that a server is no member.
     fn index_of(&self, id: &Uuid) -> u64 {
-        self.known.iter().find(|removed| removed.id == *id).map_or(self.others, |of| of.index)
+        self.get(id).map_or(self.others, |of| of.index)
     }
 }
 
@@ -251,6 +260,14 @@ impl Member {
         self.removals.gone.has(server)
     }
 
+    /// Whether another server is where this one was, which is a member no more, or joins there since that one
+    /// had forgotten what it promised.
+    pub(super) fn is_replaced(&self, server: &Uuid) -> bool {
+        let Some(gone) = self.removals.gone.get(server) else { return false };
+        let is_there = self.servers.values().any(|address| *address == gone.address);
+        is_there || self.removals.forgotten.contains(server)
+    }
+
     /// Whether a server that is no member may be told so by this leader, and go. Members that do not know that its
     /// removal is committed count it among those whose votes they need, and it votes until it is told.
     /// With a majority that knows, one of those is elected, or makes who is elected know.
@@ -341,6 +358,8 @@ impl Member {
     /// Some that were members may be no more, as of the entry of this index.
     pub(super) fn removed(&mut self, before: &Servers, index: u64) {
         self.removals.gone.note(before, &self.servers, index);
+        let Removals { forgotten, going, gone, .. } = &mut self.removals;
+        forgotten.retain(|server| going.contains_key(server) || gone.has(server));
         let gone = before.keys().filter(|id| !self.servers.contains_key(id)).copied();
         for server in gone.collect::<Vec<_>>() {
             self.removals.asked.remove(&server);
@@ -387,6 +406,7 @@ impl Member {
     /// again when this member leads once more.
     pub(super) fn forget_removals(&mut self) {
         self.removals.committing = None;
+        self.removals.forgotten.clear();
         self.removals.departing.clear();
         for (server, links) in std::mem::take(&mut self.removals.going) {
             if links.is_empty() {

@@ -65,6 +65,8 @@ pub struct Faults {
     pub sync: u64,
     /// A write is up to 1.5 MB long: one in so many.
     pub long: u64,
+    /// Whether the same older copy of a file may come again, though its server has been another one since.
+    pub forgets_again: bool,
     /// Bytes of a snapshot's data beside what it says.
     pub padding: usize,
 }
@@ -240,6 +242,8 @@ impl World {
         let address = format!("tcp:10.1.{}.{}:6643", self.checks.counts.moves, n + 1);
         self.tell(format!("{n} moves to {address}"));
         self.servers[n].address = address;
+        // An older file names an address at which nobody looks for it.
+        self.servers[n].image = None;
     }
 
     /// Whether a server is no member, or listens where the list of members says.

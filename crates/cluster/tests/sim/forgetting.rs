@@ -52,11 +52,13 @@ impl World {
         }
         let others = (0..self.servers.len()).filter(|other| *other != n);
         let started_us = others.map(|other| self.servers[other].started_us).max().unwrap_or(0);
-        let Some(disk) = self.forgetful_disk(n, how, started_us) else { return false };
+        let Some((made_us, disk)) = self.forgetful_disk(n, how, started_us) else { return false };
         let down_ms_max = if self.rng.below(2) == 0 { 1 } else { DOWN_MS_MAX };
         self.crash(n, down_ms_max);
         self.tell(format!("{n} forgets: {how:?}"));
+        let does_again = self.faults.forgets_again && how == Forgets::OlderCopy;
         let server = &mut self.servers[n];
+        server.image = does_again.then(|| Copy { made_us, disk: disk.clone() });
         server.lost.push((server.id, std::mem::replace(&mut server.disk, disk)));
         server.copies.clear();
         self.checks.counts.forgotten += 1;
@@ -74,17 +76,24 @@ impl World {
         true
     }
 
-    fn forgetful_disk(&mut self, n: usize, how: Forgets, started_us: u64) -> Option<Disk> {
+    /// The file that a server comes back with, and when it was made.
+    fn forgetful_disk(&mut self, n: usize, how: Forgets, started_us: u64) -> Option<(u64, Disk)> {
         let server = &self.servers[n];
         match how {
             Forgets::OlderCopy => {
-                let copies = server.copies.iter().filter(|copy| copy.made_us > started_us);
+                let is_known = |copy: &&Copy| copy.made_us > started_us;
+                let image = server.image.as_ref().filter(is_known);
+                let copies = server.copies.iter().filter(is_known);
                 let older = copies.filter(|copy| copy.disk.is_before(&server.disk));
-                let older: Vec<&Disk> = older.map(|copy| &copy.disk).collect();
+                let older: Vec<&Copy> = older.collect();
                 let at = self.rng.below(older.len().max(1) as u64) as usize;
-                older.get(at).map(|disk| (*disk).clone())
+                let copy = image.or(older.get(at).copied())?;
+                Some((copy.made_us, copy.disk.clone()))
             }
-            Forgets::BadRecord => server.disk.copy().damaged(&mut self.rng),
+            Forgets::BadRecord => {
+                let disk = server.disk.copy().damaged(&mut self.rng)?;
+                Some((self.now_us, disk))
+            }
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Server {
     pub(super) started_us: u64,
     /// Copies of the file, from times before.
     pub(super) copies: Vec<Copy>,
+    /// The older file that it came back with last, which may come once more.
+    pub(super) image: Option<Copy>,
     /// What the file was before it was not what it had been.
     pub lost: Vec<(Uuid, Disk)>,
 }
@@ -117,6 +119,7 @@ impl Server {
             full_until: 0,
             started_us: 0,
             copies: vec![],
+            image: None,
             lost: vec![],
         }
     }

@@ -441,6 +441,68 @@ fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
     assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
 }
 
+/// What a leader tells a server that it has promised, when that greets it.
+fn promise_told(bench: &Bench, n: u128) -> Option<Position> {
+    bench.member.hello(Some(server(n)), Lane::Control).promised.map(|promise| promise.at)
+}
+
+/// An image of its machine, for example, that is put back each time it is started.
+#[test]
+fn an_older_file_is_known_again_when_its_server_was_replaced_already() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let promised = bench.propose(100);
+    bench.acknowledge(link3, promised);
+    bench.handle(crate::Event::Lost { link: link3, error: None });
+    let link9 = bench.greet(server(9), Lane::Control);
+    for _ in 0..30 {
+        bench.frame(link9, &join_for_3());
+        bench.pass(100);
+        let last = bench.member.last_position();
+        bench.acknowledge(link2, last);
+    }
+    assert!(!bench.member.servers.contains_key(&server(3)), "it is removed");
+    assert_eq!(promise_told(&bench, 3), Some(promised));
+}
+
+/// What an operator removes stays removed, until something is made to be there again.
+#[test]
+fn an_older_file_of_a_server_that_somebody_removed_joins_no_more() {
+    let mut bench = Bench::leader();
+    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let promised = bench.propose(100);
+    bench.acknowledge(link3, promised);
+    bench.member.kick(bench.now_us, server(3));
+    bench.pass(1);
+    let removed = bench.member.last_position();
+    bench.acknowledge(link2, removed);
+    assert!(!bench.member.servers.contains_key(&server(3)), "it is removed");
+    assert_eq!(promise_told(&bench, 3), None);
+    let link9 = bench.greet(server(9), Lane::Control);
+    bench.frame(link9, &Frame::Join { address: address(3), replaces: None });
+    for _ in 0..50 {
+        bench.pass(100);
+        let last = bench.member.last_position();
+        [link2, link9].iter().for_each(|link| bench.acknowledge(*link, last));
+    }
+    assert!(bench.member.servers.contains_key(&server(9)), "a new one is there");
+    assert_eq!(promise_told(&bench, 3), Some(promised));
+    // It takes the place of the new one as soon as that is certain not to live.
+    let link8 = bench.greet(server(8), Lane::Control);
+    let asks = |bench: &mut Bench, others: &[LinkId]| {
+        for _ in 0..30 {
+            bench.frame(link8, &join_for_3());
+            bench.pass(100);
+            others.iter().for_each(|link| bench.say(*link, heartbeat_answer()));
+        }
+    };
+    let before = bench.member.last_position().index;
+    asks(&mut bench, &[link2, link9]);
+    assert_eq!(bench.member.last_position().index, before, "server 9 is there");
+    asks(&mut bench, &[link2]);
+    assert_eq!(bench.member.last_position().index, before + 1, "server 9 is removed");
+}
+
 /// Where servers 2 and 3 speak to a leader, and another process with a copy of the file of server 3.
 fn with_a_twin_of_3() -> (Bench, [LinkId; 3]) {
     let mut bench = Bench::leader();
