@@ -1,23 +1,23 @@
 //! What a new cluster begins with that is made from the file of one that is lost
 //! (`docs/decisions/022`).
 //!
-//! The new cluster has other ids, so that no server of the old one takes part by mistake. Clients and
-//! relays of the old one go on with it where they are:
+//! The new cluster has other ids, so that no server of the old one takes part by mistake, and so has its
+//! first state: what was committed last may be in none of the files, and who asked for it may ask again, so
+//! that what has a state's id in the new cluster need not be what had it in the old one.
 //!
-//! - They refuse servers whose index is below one that they have seen (ovsdb-server(5), column
-//!   `index`), of whatever cluster. So the indexes of the new one begin far above those of the old one,
-//!   also where the file lacks the last entries.
-//! - The rows are those of a state of the old one, and keep its id: whoever has that state is told what
-//!   changes from there on, and not all rows.
+//! Clients and relays refuse servers whose index is below one that they have seen (ovsdb-server(5), column
+//! `index`), of whatever cluster. So the indexes of the new one begin far above those of the old one, also
+//! where the file lacks the last entries.
 
 use std::sync::Arc;
 
 pub use weir_cluster::Position;
 use weir_cluster::{Mark, PLACE_MAX};
-use weir_data::{Uuid, UuidSource};
-use weir_log::clustered::{Loaded, Servers};
+use weir_data::{Snapshot, UuidSource};
+use weir_log::clustered::{Kind, Loaded, Record, Servers};
 
 use crate::effect::MemberHeader;
+use crate::load::member_snapshot;
 
 /// The indexes of a new cluster begin at a multiple of this: more than any cluster writes while a
 /// server that is still there when it is lost lacks entries.
@@ -36,13 +36,10 @@ pub fn log_end(loaded: &Loaded) -> Position {
 /// rows that `loaded` has.
 pub fn new_cluster(loaded: &Loaded, local: &str, uuids: &mut UuidSource) -> MemberHeader {
     let end = log_end(loaded);
-    let ids = loaded.entries.iter().rev().filter_map(|entry| entry.data.as_ref());
-    let snapshot = loaded.snapshot.as_ref().map(|snapshot| snapshot.data.eid);
-    let eid = ids.map(|data| data.eid).next().or(snapshot).unwrap_or(Uuid::ZERO);
     let server = uuids.next_uuid();
     let mark = Mark {
         last: Position { term: end.term, index: index_after(end.index) },
-        eid,
+        eid: uuids.next_uuid(),
         servers: Arc::new(Servers::from([(server, local.to_owned())])),
         election_timer: loaded.latest.election_timer,
     };
@@ -53,6 +50,15 @@ pub fn new_cluster(loaded: &Loaded, local: &str, uuids: &mut UuidSource) -> Memb
         cluster: Some(uuids.next_uuid()),
         mark,
     }
+}
+
+/// The file of the new cluster's first server. It says which term it is, behind the snapshot, as files of members do:
+/// a packaged server would begin with the first one, and nobody could read what it wrote.
+pub fn new_file(header: &MemberHeader, rows: &Snapshot, comment: &str, date_ms: i64) -> Vec<u8> {
+    let mut file = member_snapshot(header, rows, comment, date_ms);
+    let term = header.mark.last.term;
+    Record { comment: None, term, kind: Kind::Term }.write(&mut file);
+    file
 }
 
 /// Where indexes go on behind those of a cluster whose last known one is `index`.

@@ -16,8 +16,8 @@ use std::path::Path;
 use weir_data::{Store, UuidSource};
 use weir_host::vlog::Level;
 use weir_log::clustered::{Finished, Loaded, Tail, check_address};
-use weir_server::load::{member_replayer, member_snapshot};
-use weir_server::recovery::{Position, log_end, new_cluster};
+use weir_server::load::member_replayer;
+use weir_server::recovery::{Position, log_end, new_cluster, new_file};
 
 use super::create::{finish, refused};
 use crate::program::{Failure, Outcome, say};
@@ -45,7 +45,7 @@ pub(in crate::tool) fn recover_cluster(tool: &Tool, args: &[String]) -> Outcome 
     check_address(local).map_err(|error| refused(tool, &error))?;
     let header = new_cluster(&loaded, local, &mut UuidSource::new(random));
     let comment = format!("recovered from {source}");
-    let content = member_snapshot(&header, &store.snapshot(), &comment, weir_host::wall_ms());
+    let content = new_file(&header, &store.snapshot(), &comment, weir_host::wall_ms());
     let (server, first) = (header.server, header.mark.last.index + 1);
     let cluster = header.cluster.expect("a new cluster has an id");
     let name = &header.name;
