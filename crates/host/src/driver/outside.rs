@@ -263,6 +263,7 @@ impl Outside {
             Framing::Json => (Purpose::Link(link), None),
             Framing::Bytes => (Purpose::Peer(link), Some(PEER_PATIENCE)),
         };
+        self.dialling.note_ends(|link| self.links.is_open(link));
         if let Err(error) = self.dialling.call(Call { purpose, target, dscp, patience }) {
             events.push(Event::LinkDown { link, error: Some(strerror(&error)) });
         }

@@ -30,6 +30,9 @@ const SERVER_MONITOR: &str = r#"["monid","_Server"]"#;
 /// microseconds.
 const WARNING_US: u64 = 60_000_000;
 
+/// So long the only server that there is may come to do, in microseconds, before its name is looked up anew.
+const UNFIT_US_MAX: u64 = 8_000_000;
+
 impl Follower {
     /// What the owner is as a server; a replica is none, and on nobody's way.
     pub(super) fn own_id(&self) -> Uuid {
@@ -209,7 +212,7 @@ impl Follower {
             }
             None => {}
         }
-        self.complaint = None;
+        (self.complaint, self.unfit_until_us) = (None, None);
         if let Some(index) = row.index {
             self.hear_index(index, out);
             if self.phase == Phase::Following {
@@ -250,6 +253,9 @@ impl Follower {
         let is_followed = self.phase != Phase::Looking;
         if self.has_one_server() && !(cause == Cause::Path && is_followed) {
             self.is_source_connected = false;
+            if self.wanted.remotes.is_one_name() {
+                self.unfit_until_us.get_or_insert(self.now_us + UNFIT_US_MAX);
+            }
             let why = why.split(';').next().unwrap_or_default().to_owned();
             if self.complaint.replace(why.clone()).as_ref() != Some(&why) {
                 self.say(Level::Info, why, out);

@@ -208,6 +208,8 @@ pub struct Follower {
     is_source_clustered: bool,
     /// Why the only server will not do, as it was said last.
     complaint: Option<String>,
+    /// Until when the only server that there is may come to do: its name may lead elsewhere by then.
+    unfit_until_us: Option<u64>,
     actions: Vec<Action>,
 }
 
@@ -251,6 +253,7 @@ impl Follower {
             is_source_connected: false,
             is_source_clustered: false,
             complaint: None,
+            unfit_until_us: None,
             actions: Vec::new(),
         };
         new.allow_free_tries();
@@ -328,7 +331,7 @@ impl Follower {
         if self.status == Status::Failed {
             return None;
         }
-        let ends_us = self.freshness.ends_us();
+        let ends_us = self.freshness.ends_us().into_iter().chain(self.unfit_until_us);
         self.session.next_wakeup_us().into_iter().chain(ends_us).min()
     }
 
@@ -439,6 +442,9 @@ impl Follower {
                 }
                 let done = self.believe_who_is_behind(out);
                 self.leave_if_stopped(done, out);
+                if self.unfit_until_us.is_some_and(|until_us| until_us <= now_us) {
+                    self.leave(now_us);
+                }
             }
         }
         self.pass_on(out);
@@ -484,6 +490,7 @@ impl Follower {
         self.features.clear();
         (self.is_source_connected, self.asks_for_schema) = (false, false);
         self.is_source_clustered = false;
+        self.unfit_until_us = None;
         self.freshness.disconnected();
         (self.monitors, self.ephemeral) = (0, None);
         self.conditions.forget();

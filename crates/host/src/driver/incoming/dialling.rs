@@ -2,7 +2,8 @@
 //!
 //! 1. An address is read, and the options and files of TLS are fetched, if it is for TLS.
 //! 2. A host that is a name is looked up in a thread: the system's resolver may take its time. If it has several
-//!    addresses, each attempt that fails gives the next one its turn.
+//!    addresses, each attempt that fails gives the next one its turn, and so does each connection that ends: who
+//!    answers at one of them may not be who is looked for.
 //! 3. The thread of [`handshakes`](super::handshakes) makes the stream ready for messages.
 //! 4. [`Dialling::take_finished`] hands it to the loop, unless nobody wants it any more.
 
@@ -19,6 +20,7 @@ use weir_net::error::strerror;
 use weir_net::tls::{Connector, Line};
 use weir_net::{Accepted, Address, AddressError, Stream, Tls, TlsOptions};
 use weir_server::effect::TlsSettings;
+use weir_server::event::LinkId;
 
 use crate::driver::incoming::handshakes::{Finished, Handshakes, Purpose, Unfinished};
 use crate::driver::threads::Threads;
@@ -98,6 +100,8 @@ pub(crate) struct Dialling {
     /// Whom a connection is being made for, and by which address of a name.
     wanted: BTreeMap<Purpose, Option<Attempt>>,
     turns: Turns,
+    /// Connections to other servers that were made, each by which address of a name.
+    made: BTreeMap<LinkId, Attempt>,
     /// Threads that wait for the system's resolver.
     resolving: Arc<AtomicUsize>,
     /// Where relative sockets are.
@@ -113,6 +117,7 @@ impl Dialling {
             handshakes: None,
             wanted: BTreeMap::new(),
             turns: Turns::default(),
+            made: BTreeMap::new(),
             resolving: Arc::default(),
             rundir,
             log,
@@ -236,6 +241,13 @@ impl Dialling {
         Ok(())
     }
 
+    /// Of the connections that were made some have ended since.
+    pub(crate) fn note_ends(&mut self, is_open: impl Fn(LinkId) -> bool) {
+        let Self { made, turns, .. } = self;
+        let ended: Vec<LinkId> = made.keys().copied().filter(|link| !is_open(*link)).collect();
+        ended.iter().filter_map(|link| made.remove(link)).for_each(|attempt| turns.failed(attempt));
+    }
+
     /// Nobody wants the connection any more.
     pub(crate) fn give_up(&mut self, purpose: Purpose) {
         let Some(attempt) = self.wanted.remove(&purpose) else { return };
@@ -274,8 +286,13 @@ impl Dialling {
             Purpose::Client(_) | Purpose::Caller(_) => {}
             Purpose::Manager(_) | Purpose::Link(_) | Purpose::Peer(_) => {
                 let attempt = self.wanted.remove(&finished.purpose)?;
-                let failed = attempt.filter(|_| finished.result.is_err());
-                failed.into_iter().for_each(|attempt| self.turns.failed(attempt));
+                match (attempt, finished.purpose) {
+                    (Some(attempt), _) if finished.result.is_err() => self.turns.failed(attempt),
+                    (Some(attempt), Purpose::Link(link) | Purpose::Peer(link)) => {
+                        self.made.insert(link, attempt);
+                    }
+                    _ => {}
+                }
             }
         }
         Some(finished)
@@ -332,5 +349,21 @@ mod tests {
             turns.failed(turns.attempt(&format!("tcp:{other}:1")));
         }
         assert!(turns.0.len() <= TURNS_MAX);
+    }
+
+    /// Whoever answers there may not be who is looked for.
+    #[test]
+    fn a_connection_that_ends_gives_the_next_address_its_turn_once() {
+        let log = Vlog::new("test");
+        let mut dialling = Dialling::new(PathBuf::new(), log).expect("threads");
+        for link in [LinkId(1), LinkId(2)] {
+            dialling.made.insert(link, dialling.turns.attempt("tcp:ovn:1"));
+        }
+        dialling.note_ends(|_| true);
+        assert_eq!(dialling.turns.attempt("tcp:ovn:1").nth, 0);
+        dialling.note_ends(|link| link == LinkId(2));
+        dialling.note_ends(|_| false);
+        assert_eq!(dialling.turns.attempt("tcp:ovn:1").nth, 1);
+        assert!(dialling.made.is_empty());
     }
 }

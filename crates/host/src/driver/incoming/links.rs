@@ -124,6 +124,10 @@ impl Links {
         self.watch_or_end(poller, id, result, events);
     }
 
+    pub(crate) fn is_open(&self, id: LinkId) -> bool {
+        self.links.contains_key(&id)
+    }
+
     /// The socket of a link is ready, unless the link was closed earlier in this round.
     pub(crate) fn on_ready(&mut self, poller: &Poller, id: LinkId, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&id) else { return };

@@ -205,3 +205,22 @@ fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
     relay.answer("get_schema", SCHEMA);
     relay.have_rows();
 }
+
+/// A headless service, for example, of which one server has no such database.
+#[test]
+fn the_only_name_is_looked_up_anew_if_its_server_will_not_do() {
+    for (source, is_left) in [("tcp:ovn:1", true), ("tcp:192.0.2.1:1", false)] {
+        let mut relay = relay_of(source);
+        relay.give(Input::Up);
+        relay.answer("set_db_change_aware", "{}");
+        relay.answer("weir_features", r#"["weir_features"]"#);
+        relay.answer("get_schema", "{}");
+        relay.answer("monitor_cond", r#"{"Database":{}}"#);
+        relay.now_us += 7 * SECOND;
+        relay.give(Input::Tick);
+        assert!(!relay.has_left(), "it may come to have the database");
+        relay.now_us += 2 * SECOND;
+        relay.give(Input::Tick);
+        assert_eq!(relay.has_left(), is_left, "{source}: {:?}", relay.log);
+    }
+}
