@@ -420,11 +420,28 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: false,
     },
     Fault {
-        name: "recovered-under-an-older-id",
+        name: "promises-go-with-the-member",
+        places: &[Place {
+            file: "crates/cluster/src/member/joining.rs",
+            good: "|| self.has_gone(id);",
+            bad: "|| !PLANTED && self.has_gone(id);",
+        }],
+        test: SERVERS,
+        found_by: "liveness",
+        alone: false,
+    },
+    Fault {
+        name: "recovered-under-the-old-id",
         places: &[Place {
             file: "crates/server/src/storage/recovery.rs",
-            good: "let eid = ids.map(|data| data.eid).next()",
-            bad: "let eid = ids.map(|data| data.eid).nth(usize::from(PLANTED))",
+            good: "eid: uuids.next_uuid(),",
+            bad: "eid: if PLANTED {
+            let ids = loaded.entries.iter().filter_map(|entry| entry.data.as_ref());
+            let ids = loaded.snapshot.iter().map(|snapshot| &snapshot.data).chain(ids);
+            ids.last().expect(\"it has rows\").eid
+        } else {
+            uuids.next_uuid()
+        },",
         }],
         test: SERVERS,
         found_by: "states",
