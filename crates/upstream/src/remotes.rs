@@ -1,7 +1,7 @@
 //! The servers that may be followed: connection methods separated by commas, and the cluster that
 //! they must be of (ovsdb(7), "Connection Methods").
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// Servers that have the same database, in the order in which they are tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
