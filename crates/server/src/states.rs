@@ -106,6 +106,12 @@ pub(crate) struct States {
 }
 
 impl States {
+    /// Of a process with this id, by which its first question has a number of chance: a late answer to one of the
+    /// process before is none to this one's.
+    pub(crate) fn of_process(id: Uuid) -> Self {
+        Self { next_question: (id.to_u128() as u64) >> 2, ..Self::default() }
+    }
+
     /// Somebody waits.
     ///
     /// # Errors
@@ -296,5 +302,19 @@ mod tests {
         assert_eq!(states.next_us(), Some(500));
         states.forget_session(session);
         assert_eq!(states.next_us(), None);
+    }
+
+    /// It was killed while its leader could not answer yet, and started again.
+    #[test]
+    fn a_late_answer_to_a_process_is_none_to_the_next_one() {
+        let (session, db, leader) = (SessionId(1), DbId(1), (Uuid::ZERO, 0));
+        let mut before = States::of_process(Uuid::from_u128(0x8001_0203_0405_0607));
+        let mut now = States::of_process(Uuid::from_u128(0x9001_0203_0405_0607));
+        let request = vec![];
+        now.waits = vec![Wait { session, request, db, until_us: 900, wanted: Wanted::Latest }];
+        let late = before.ask(db, leader);
+        now.ask(db, leader);
+        now.answered_with_id(db, late, Uuid::from_u128(7));
+        assert!(matches!(now.waits[0].wanted, Wanted::Answer(number) if number != late));
     }
 }

@@ -73,7 +73,7 @@ impl Server {
             subscriptions: Subscriptions::default(),
             deliveries: Deliveries::default(),
             log_searches: LogSearches::default(),
-            states: States::default(),
+            states: States::of_process(id),
             remotes: Remotes::new(config.tls.clone()),
             backups: Backups::new(id, config.config_file.is_some()),
             clusters: Clusters::default(),

@@ -30,7 +30,7 @@ const SERVER_MONITOR: &str = r#"["monid","_Server"]"#;
 /// microseconds.
 const WARNING_US: u64 = 60_000_000;
 
-/// So long the only server that there is may come to do, in microseconds, before its name is looked up anew.
+/// So long the only server that there is may come to do, in microseconds, before its address is asked anew.
 const UNFIT_US_MAX: u64 = 8_000_000;
 
 impl Follower {
@@ -253,7 +253,7 @@ impl Follower {
         let is_followed = self.phase != Phase::Looking;
         if self.has_one_server() && !(cause == Cause::Path && is_followed) {
             self.is_source_connected = false;
-            if self.wanted.remotes.is_one_name() {
+            if self.wanted.remotes.is_one_address() {
                 self.unfit_until_us.get_or_insert(self.now_us + UNFIT_US_MAX);
             }
             let why = why.split(';').next().unwrap_or_default().to_owned();

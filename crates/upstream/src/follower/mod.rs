@@ -208,7 +208,7 @@ pub struct Follower {
     is_source_clustered: bool,
     /// Why the only server will not do, as it was said last.
     complaint: Option<String>,
-    /// Until when the only server that there is may come to do: its name may lead elsewhere by then.
+    /// Until when the only server that there is may come to do: another one may be at its address by then.
     unfit_until_us: Option<u64>,
     actions: Vec<Action>,
 }

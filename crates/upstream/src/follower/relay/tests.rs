@@ -206,10 +206,10 @@ fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
     relay.have_rows();
 }
 
-/// A headless service, for example, of which one server has no such database.
+/// The address of a service, for example, behind which one server has no such database.
 #[test]
-fn the_only_name_is_looked_up_anew_if_its_server_will_not_do() {
-    for (source, is_left) in [("tcp:ovn:1", true), ("tcp:192.0.2.1:1", false)] {
+fn the_only_address_is_asked_anew_if_its_server_will_not_do() {
+    for (source, is_left) in [("tcp:ovn:1", true), ("ssl:192.0.2.1:1", true), ("unix:a", false)] {
         let mut relay = relay_of(source);
         relay.give(Input::Up);
         relay.answer("set_db_change_aware", "{}");
