@@ -360,6 +360,25 @@ pub fn only_reads_once(operations: &[Text<'_>]) -> bool {
     })
 }
 
+/// Whether what the operations come to depends on `_version`: what writes finds its rows by it, or a `wait` is
+/// about it. Each server has versions of its own.
+pub fn judges_by_version(operations: &[Text<'_>]) -> bool {
+    const VERSION: &str = "_version";
+    let is_version = |text: Text<'_>| text.str().as_deref() == Some(VERSION);
+    let names = |texts: Option<Text<'_>>, of: &dyn Fn(Text<'_>) -> bool| {
+        texts.and_then(Text::elements).is_some_and(|mut texts| texts.any(of))
+    };
+    let is_by_version = |clause: Text<'_>| {
+        clause.elements().and_then(|mut parts| parts.next()).is_some_and(is_version)
+    };
+    operations.iter().filter_map(|operation| operation.object()).any(|operation| {
+        let op = operation.get("op").and_then(Text::str);
+        op.as_deref() != Some("select")
+            && (names(operation.get("where"), &is_by_version)
+                || op.as_deref() == Some("wait") && names(operation.get("columns"), &is_version))
+    })
+}
+
 /// Whether an operation may wait for what is not so yet: a `wait` with a timeout other than 0.
 pub fn may_wait(operations: &[Text<'_>]) -> bool {
     operations.iter().any(|operation| {

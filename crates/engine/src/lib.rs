@@ -57,8 +57,8 @@ pub use attempt::{Attempt, Missed};
 pub use convert::{Converted, convert};
 pub use database::Database;
 pub use execute::{
-    Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, may_wait, only_reads_once,
-    read,
+    Done, Env, Outcome, ReadOnly, Unanswered, execute, is_read_only, judges_by_version, may_wait,
+    only_reads_once, read,
 };
 pub use explain::{explain, explain_on};
 pub use follow::{difference_of, follow, follow_entry};

@@ -261,8 +261,12 @@ fn a_backup_is_read_only_until_it_is_told_otherwise() {
     let lock = r#"{"id":2,"method":"lock","params":["l"]}"#;
     let reply = shell.call(client, lock);
     assert!(reply.contains("lock and unlock methods not allowed, DB server is read only."));
+    // Nor can it say that it has all that the active server has acknowledged.
+    let sync = r#"{"id":4,"method":"weir_sync","params":["Net",1000]}"#;
+    assert!(shell.call(client, sync).contains("not supported"));
     shell.command("ovsdb-server/disconnect-active-ovsdb-server", &[]).unwrap().unwrap();
     assert!(shell.links.is_empty());
+    assert!(shell.call(client, sync).contains(r#""result":{}"#));
     assert!(shell.call(client, lock).contains(r#"{"locked":true}"#));
     shell.call(client, &transact(3, &insert("p")));
     assert_eq!(ports(&mut shell), ["p"]);

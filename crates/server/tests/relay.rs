@@ -599,6 +599,28 @@ fn who_must_not_read_what_is_stale_waits_for_what_the_source_has() {
     assert_eq!(ports(&mut chain.servers[2]), ["a"]);
 }
 
+/// Each server makes up versions of its own: a row that was not to be deleted if it had not changed would be.
+#[test]
+fn what_another_server_would_judge_by_its_own_versions_is_refused() {
+    let mut chain = Chain::start(1);
+    let client = chain.servers[1].connect();
+    chain.call(1, client, &transact(1, &insert("a")));
+    let version = json!(["uuid", ZERO]);
+    let [delete, update] = [("delete", "!="), ("update", "==")].map(|(op, function)| {
+        json!({"op": op, "table": "Port", "where": [["_version", function, version]], "row": {"name": "b"}})
+    });
+    let wait = json!({"op": "wait", "timeout": 0, "table": "Port", "where": [], "until": "==",
+        "columns": ["name", "_version"], "rows": [{"name": "a", "_version": version}]});
+    for operations in [delete.to_string(), update.to_string(), format!("{wait},{}", insert("c"))] {
+        let reply = chain.call(1, client, &transact(2, &operations)).pop().expect("an answer");
+        assert!(reply.contains("not supported"), "{operations}: {reply}");
+    }
+    let select = r#"{"op":"select","table":"Port","where":[],"columns":["_version"]}"#;
+    let reply = chain.call(1, client, &transact(3, &format!("{select},{}", insert("d"))));
+    assert!(reply.last().is_some_and(|reply| reply.contains("_version")), "{reply:?}");
+    assert_eq!(ports(&mut chain.servers[1]), ["a", "d"]);
+}
+
 #[test]
 fn each_change_is_told_with_its_id_to_who_asks_for_that() {
     let mut shell = Shell::start();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_cluster::Position;
+use weir_data::Error;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
@@ -141,6 +142,20 @@ impl Trigger {
     pub(crate) fn reads_once(&self) -> bool {
         self.explains()
             || !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
+    }
+
+    /// Whether it would come to something else on another server's versions of the same rows.
+    ///
+    /// # Errors
+    /// It would.
+    pub(crate) fn check_versions(&self) -> Result<(), Error> {
+        let is_so = || weir_engine::judges_by_version(&operations(self.message.text()));
+        if self.is_conversion() || !is_so() {
+            return Ok(());
+        }
+        let details = "\"_version\" in a condition: writes are made by another server, \
+                       which has versions of its own; name the columns that are meant";
+        Err(Error::new("not supported", details))
     }
 
     /// Whether it runs at once, and nobody but its session has its id.

@@ -129,13 +129,16 @@ impl Server {
     pub(super) fn queue_for_leader(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
             let Self { shell, sessions, databases, clusters, .. } = self;
-            if bytes_to_forward(&trigger) > TEXT_BYTES_MAX {
+            let checked = match bytes_to_forward(&trigger) > TEXT_BYTES_MAX {
+                true => Err(too_long("a request")),
+                false => trigger.check_versions(),
+            };
+            if let Err(error) = checked {
                 if trigger.since.is_some() {
                     // It was asked for here, while this member led, and may be an entry.
                     self.forget_client(db, &trigger);
                 } else {
-                    let error = error_text(&too_long("a request"));
-                    databases.refuse(shell, sessions, trigger, &error);
+                    databases.refuse(shell, sessions, trigger, &error_text(&error));
                 }
                 continue;
             }

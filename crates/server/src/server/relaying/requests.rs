@@ -93,6 +93,10 @@ impl Server {
     /// What is for the source waits for its turn. While the source is away it counts as kept for its session.
     fn queue_forwards(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
+            if let Err(error) = trigger.check_versions() {
+                self.refuse_forward(trigger, &error_text(&error));
+                continue;
+            }
             let relay = self.relays.get_mut(db);
             if relay.follower.may_ask() {
                 relay.forwards.push(trigger, 0);

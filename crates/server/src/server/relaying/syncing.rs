@@ -4,6 +4,7 @@
 use weir_data::{Error, Uuid};
 
 use crate::clusters::AGAIN_US;
+use crate::database::Db;
 use crate::ids::DbId;
 use crate::relays::Syncing;
 use crate::relays::forwards::Passed;
@@ -17,8 +18,12 @@ impl Server {
     /// Whether anybody can say what is committed.
     ///
     /// # Errors
-    /// The source of a relay cannot.
+    /// The source of a relay cannot, and a backup has nobody to ask.
     pub(in crate::server) fn check_sync(&self, db: DbId) -> Result<(), Error> {
+        if self.databases.get(db).is_some_and(Db::is_backup) {
+            let details = "a backup cannot ask its source what is committed";
+            return Err(Error::new(NOT_SUPPORTED, details));
+        }
         let lacks = self
             .relays
             .get(db)
