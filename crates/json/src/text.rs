@@ -104,6 +104,13 @@ impl<'a> Text<'a> {
         self.reader().string()
     }
 
+    /// Whether a string of this value may be, or contain, this ASCII word: it stands there as it is, or something
+    /// does that is written with `\u`. Much faster than to look.
+    pub fn may_say(self, word: &str) -> bool {
+        let has = |word: &[u8]| memchr::memmem::find(self.as_bytes(), word).is_some();
+        has(word.as_bytes()) || has(br"\u")
+    }
+
     /// A string without its escapes, if it is UTF-8.
     pub fn str(self) -> Option<Cow<'a, str>> {
         match self.string()? {

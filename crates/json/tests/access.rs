@@ -166,3 +166,10 @@ fn the_deepest_text_needs_little_stack() {
     };
     std::thread::Builder::new().stack_size(STACK).spawn(exercise).unwrap().join().unwrap();
 }
+
+#[test]
+fn a_word_may_be_written_with_escapes() {
+    let says = |text: &str| validate(text.as_bytes()).expect("JSON").may_say("_version");
+    assert!(says(r#"[["_version","==",1]]"#) && says(r#"[["\u005fversion","==",1]]"#));
+    assert!(!says(r#"[["version","==","a\n\"b\\"]]"#));
+}

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(states.next_us(), None);
     }
 
-    /// It was killed while its leader could not answer yet, and started again.
+    /// The process was killed while its leader could not answer yet, and its server started again.
     #[test]
     fn a_late_answer_to_a_process_is_none_to_the_next_one() {
         let (session, db, leader) = (SessionId(1), DbId(1), (Uuid::ZERO, 0));

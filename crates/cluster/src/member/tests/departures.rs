@@ -441,6 +441,15 @@ fn who_has_forgotten_twice_takes_the_place_of_whom_it_was_between() {
     assert_eq!(bench.member.last_position().index, before.index + 1, "it is removed");
 }
 
+/// A leader, where servers 2 and 3 speak to it, and an entry that server 3 has acknowledged.
+fn with_a_promise_of_3() -> (Bench, [LinkId; 2], Position) {
+    let mut bench = Bench::leader();
+    let links = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
+    let promised = bench.propose(100);
+    bench.acknowledge(links[1], promised);
+    (bench, links, promised)
+}
+
 /// What a leader tells a server that it has promised, when that greets it.
 fn promise_told(bench: &Bench, n: u128) -> Option<Position> {
     bench.member.hello(Some(server(n)), Lane::Control).promised.map(|promise| promise.at)
@@ -449,10 +458,7 @@ fn promise_told(bench: &Bench, n: u128) -> Option<Position> {
 /// An image of its machine, for example, that is put back each time it is started.
 #[test]
 fn an_older_file_is_known_again_when_its_server_was_replaced_already() {
-    let mut bench = Bench::leader();
-    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    let promised = bench.propose(100);
-    bench.acknowledge(link3, promised);
+    let (mut bench, [link2, link3], promised) = with_a_promise_of_3();
     bench.handle(crate::Event::Lost { link: link3, error: None });
     let link9 = bench.greet(server(9), Lane::Control);
     for _ in 0..30 {
@@ -468,10 +474,7 @@ fn an_older_file_is_known_again_when_its_server_was_replaced_already() {
 /// What an operator removes stays removed, until something is made to be there again.
 #[test]
 fn an_older_file_of_a_server_that_somebody_removed_joins_no_more() {
-    let mut bench = Bench::leader();
-    let [link2, link3] = [2, 3].map(|n| bench.greet(server(n), Lane::Control));
-    let promised = bench.propose(100);
-    bench.acknowledge(link3, promised);
+    let (mut bench, [link2, _], promised) = with_a_promise_of_3();
     bench.member.kick(bench.now_us, server(3));
     bench.pass(1);
     let removed = bench.member.last_position();
