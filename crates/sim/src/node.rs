@@ -61,7 +61,7 @@ pub(crate) struct Node {
     pub(crate) has_answered: bool,
     /// For how long slow helpers will have been at work when the last one of them is done, and when that is.
     slow_us: u64,
-    slow_until_us: u64,
+    pub(crate) slow_until_us: u64,
     /// The process is down until then.
     pub(crate) down_until_us: u64,
     /// The host has no power until the process is started again: whoever connects hears nothing.

@@ -152,7 +152,9 @@ impl World {
                 Asked::Wait(_, wait_us) => *wait_us,
                 _ => 0,
             });
-            let due_us = since_us.map(|since_us| since_us + may_wait_us);
+            // What was asked for among faults may begin to wait when they are over.
+            let calm_us = self.calm_us.unwrap_or(0);
+            let due_us = since_us.map(|since_us| since_us.max(calm_us) + may_wait_us);
             must("liveness", self.checks.liveness.looked(now_us, &who, due_us, tries));
         }
         // Who asks behind the faults waits, so that it is seen when nothing comes.

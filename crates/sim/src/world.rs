@@ -476,9 +476,11 @@ impl World {
     /// Ends all faults: every server runs, and everybody hears everybody.
     pub fn calm(&mut self) {
         self.is_calm = true;
-        // Who stands still, or whose disk does, goes on by then, and so does who could not open its file.
-        let goes_on_us =
-            |node: &Node| node.paused_until_us.max(node.last_step_us).max(node.opened_by_us);
+        // Who stands still, or whose disk or helpers do, goes on by then, and so does who could not open its file.
+        let goes_on_us = |node: &Node| {
+            let helped_us = node.slow_until_us.max(node.last_step_us);
+            node.paused_until_us.max(helped_us).max(node.opened_by_us)
+        };
         let going_us = self.nodes.iter().map(goes_on_us).max().unwrap_or(0);
         // A file that takes nothing is rewritten by then, though that may have failed a moment ago.
         let is_suspect = self.nodes.iter().any(|node| node.disk.is_suspect);
