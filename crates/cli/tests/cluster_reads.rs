@@ -89,6 +89,34 @@ fn who_reads_under_a_lock_finds_what_others_wrote_under_it() {
     }
 }
 
+/// A helper looks at a request of a mebibyte first, and comes back while the leader has not answered.
+#[test]
+fn a_long_read_under_a_lock_finds_what_others_wrote_under_it() {
+    let Some(trio) = Group::weir(SCHEMA) else { return };
+    let leader = trio.settle(&ALL);
+    let at = others(leader)[0];
+    let (lock, assert) = (json!(["L"]), json!({"op": "assert", "lock": "L"}));
+    let write = json!(["Odd", assert, {"op": "insert", "table": "T", "row": {"name": "x"}}]);
+    let mut clients = [trio.client(at), trio.client(at)];
+    for client in &mut clients {
+        client.request("lock", &lock).expect("a reply");
+    }
+    trio.signal(leader, Signal::STOP);
+    let [first, second] = &mut clients;
+    first.ask("transact", &write).expect("it is sent");
+    first.request("unlock", &lock).expect("a reply");
+    let select = |name: &str| {
+        let is_it = json!([["name", "==", name]]);
+        json!({"op": "select", "table": "T", "where": is_it, "columns": ["name"]})
+    };
+    let read = json!(["Odd", assert, select("x"), select(&"long".repeat(300_000))]);
+    let asked = second.ask("transact", &read).expect("it is sent");
+    std::thread::sleep(Duration::from_millis(200));
+    trio.signal(leader, Signal::CONT);
+    let reply = second.reply(asked).expect("a reply").value;
+    assert_eq!(reply["result"][1]["rows"], json!([{"name": "x"}]), "{reply}");
+}
+
 #[test]
 fn what_is_asked_of_a_leader_that_is_lost_is_asked_of_the_next_one() {
     let Some(trio) = Group::weir(SCHEMA) else { return };

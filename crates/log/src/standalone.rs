@@ -16,6 +16,6 @@ pub use pass::{NotASnapshot, SnapshotRows};
 pub use replay::{IS_CLUSTERED, LoadError, Loaded, Replayed, Replayer};
 pub use scan::{Scanned, Scanner};
 pub use write::{
-    Form, Style, snapshot_json, stream_snapshot_json, write_schema, write_snapshot,
+    Form, Style, snapshot_json, stream_snapshot_json, write_nothing, write_schema, write_snapshot,
     write_transaction, write_transaction_as, write_transaction_json,
 };

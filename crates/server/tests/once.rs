@@ -1,7 +1,7 @@
 //! `weir_transact` and `weir_outcome` in a database without a cluster: the server itself remembers the
 //! ids that clients chose, until it ends.
 
-use crate::shell::{Shell, ports};
+use crate::shell::{PATH, Shell, ports};
 use serde_json::{Value, json};
 use weir_server::event::SessionId;
 
@@ -121,6 +121,43 @@ fn not_committed_is_a_promise() {
     assert_eq!(failed["results"][0]["error"], "unknown column", "{failed}");
     let done = transact(&mut shell, client, &options, &insert("a"));
     assert!(done["results"][0]["uuid"].is_array(), "{done}");
+}
+
+/// Who has been promised that nothing comes of a write may write something else; a message that was late elsewhere comes
+/// to the next process.
+#[test]
+fn the_promise_outlives_the_process() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    transact(&mut shell, client, &json!({}), &insert("a"));
+    let since = state(&mut shell, client);
+    assert_eq!(outcome(&mut shell, client, FIRST, &since), "not committed");
+    assert_ne!(state(&mut shell, client), since, "the state that was named is not the last one");
+
+    let mut again = Shell::start_on(shell.files[PATH].clone());
+    let client = again.connect();
+    let late = transact(&mut again, client, &json!({"id": FIRST, "since": since}), &insert("late"));
+    assert_eq!(late["results"][0]["error"], "unknown state", "{late}");
+    assert_eq!(outcome(&mut again, client, FIRST, &since), "unknown");
+    assert_eq!(ports(&mut again), ["a"]);
+    let since = state(&mut again, client);
+    let next = transact(&mut again, client, &json!({"id": FIRST, "since": since}), &insert("b"));
+    assert!(next["results"][0]["uuid"].is_array(), "who knows the state behind it: {next}");
+}
+
+#[test]
+fn nothing_is_promised_that_cannot_be_written() {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    transact(&mut shell, client, &json!({}), &insert("a"));
+    let since = state(&mut shell, client);
+    shell.disk_error = Some("No space left on device");
+    assert_eq!(outcome(&mut shell, client, FIRST, &since), "unknown");
+    assert_eq!(state(&mut shell, client), since);
+    shell.disk_error = None;
+    let options = json!({"id": FIRST, "since": since});
+    let made = transact(&mut shell, client, &options, &insert("b"));
+    assert!(made["results"][0]["uuid"].is_array(), "{made}");
 }
 
 #[test]

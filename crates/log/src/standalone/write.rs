@@ -70,6 +70,14 @@ pub fn write_transaction_as(
     }
 }
 
+/// Appends the record of a transaction that changes nothing, and says why it is there.
+pub fn write_nothing(is_marked: bool, out: &mut Vec<u8>, date_ms: i64, comment: &str) -> Written {
+    let record = Unfinished::begin(Magic::Standalone, out);
+    begin(out, date_ms, false, Some(comment));
+    out.push(b'}');
+    record.finish(out, is_marked)
+}
+
 /// Appends a transaction as JSON, without the frame of a record: what comes behind a schema in a
 /// standalone file, and in an entry of a clustered one (ovsdb(5)). False if the transaction changed
 /// nothing that is kept in files; what was appended then means nothing.

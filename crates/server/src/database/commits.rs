@@ -224,12 +224,25 @@ impl Db {
         Ok(Some(self.propose_text(eid, text, (date_ms, comment))))
     }
 
-    /// Adds an entry that changes nothing.
-    pub(super) fn propose_nothing(&mut self, shell: &Shell, eid: Uuid, comment: &str) -> Recorded {
+    /// Adds an entry, or a durable record, that changes nothing. `None` if there is nothing to add it to.
+    pub(super) fn record_nothing(
+        &mut self,
+        shell: &Shell,
+        eid: Uuid,
+        comment: String,
+    ) -> Option<Recorded> {
         let date_ms = shell.wall_ms();
-        let record = object([("_date", date_ms.into()), ("_comment", comment.into())]);
-        let text = format!("[null,{record}]").into_bytes();
-        self.propose_text(eid, text, (date_ms, Some(comment.to_owned())))
+        if self.storage.is_clustered() {
+            let said = object([("_date", date_ms.into()), ("_comment", comment.as_str().into())]);
+            let text = format!("[null,{said}]").into_bytes();
+            return Some(self.propose_text(eid, text, (date_ms, Some(comment))));
+        }
+        let Style { is_marked, .. } = self.record_style()?;
+        let commits = &mut self.commits;
+        let written = standalone::write_nothing(is_marked, &mut commits.records, date_ms, &comment);
+        commits.record_count += 1;
+        commits.is_durable = true;
+        Some(Recorded { record: record_of(written), date_ms, comment: Some(comment) })
     }
 
     fn propose_text(

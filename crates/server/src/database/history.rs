@@ -85,9 +85,11 @@ impl ChangeLog {
             }
             // In a cluster the entry has the id. Ephemeral columns alone leave no record.
             let name = record.as_ref().map(|recorded| recorded.record.name);
-            let asked = request.as_ref().and_then(|(trigger, _)| trigger.chosen());
-            if let (Some(asked), None | Some(Name::Hash(_))) = (asked, name) {
-                chosen.push(asked.id, true, history.place());
+            let asked = request.as_ref().and_then(|(trigger, _)| {
+                trigger.chosen().map(|chosen| (chosen.id, !trigger.is_outcome()))
+            });
+            if let (Some((id, is_committed)), None | Some(Name::Hash(_))) = (asked, name) {
+                chosen.push(id, is_committed, history.place());
             }
         }
         history.ids()

@@ -329,7 +329,8 @@ impl Databases {
         let committed = match outcome {
             Outcome::Done(done) => {
                 note_waited(sessions, &mut trigger);
-                self.judge(shell, sessions, trigger, done).is_some_and(|(trigger, done)| {
+                let judged = self.judge(shell, sessions, trigger, done, Writes::Accepted);
+                judged.is_some_and(|(trigger, done)| {
                     let (db, eid) = (self.open(id), trigger.entry_id());
                     let record = record.filter(|_| done.delta.is_some());
                     let record = db.add_record(record, (eid, done.comment), done.durable);

@@ -6,9 +6,11 @@
 //! committed, never to be, not yet, or nobody can say any more.
 //!
 //! 1. In a cluster the chosen id is that of the entry, and only the leader judges, with everything
-//!    applied. Elsewhere the server remembers the ids itself, until it ends.
+//!    applied. Elsewhere the server remembers the ids itself, until it ends; the next process knows nothing of states
+//!    before the file's last record.
 //! 2. `weir_outcome` makes "not committed" a promise: an entry that changes nothing stands in the log
-//!    under an id that follows from the chosen one, and who comes late finds that.
+//!    under an id that follows from the chosen one, and who comes late finds that. A standalone file gets such a record, which
+//!    the state that was named is before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -247,6 +249,7 @@ impl Databases {
         sessions: &mut Sessions,
         mut trigger: Trigger,
         mut executed: Executed,
+        writes: Writes<'_>,
     ) -> Option<(Trigger, Executed)> {
         let chosen = trigger.chosen();
         let db = self.open(trigger.origin.db);
@@ -285,7 +288,7 @@ impl Databases {
             return None;
         };
         if verdict == Verdict::Open && db.read_only(&trigger.origin.identity).is_none() {
-            db.promise_never(shell, trigger, chosen);
+            db.promise_never(shell, trigger, chosen, writes);
         } else {
             self.file_verdict(shell, sessions, trigger, (chosen, verdict));
         }
@@ -317,20 +320,30 @@ impl Db {
         self.history.judge(chosen)
     }
 
-    /// A transaction is not committed, and will never be.
-    fn promise_never(&mut self, shell: &Shell, trigger: Trigger, chosen: Chosen) {
-        let reply = Verdict::Never.outcome().to_vec();
-        let change = if self.storage.is_clustered() {
-            let recorded = self.propose_nothing(shell, trigger.entry_id(), &never_text(chosen.id));
+    /// A transaction is not committed, and will never be, if that can be written.
+    fn promise_never(
+        &mut self,
+        shell: &Shell,
+        trigger: Trigger,
+        chosen: Chosen,
+        writes: Writes<'_>,
+    ) {
+        if let Writes::Refused(_) = writes {
+            let reply = Verdict::Unknown.outcome().to_vec();
+            self.file_done(Some((trigger, reply)), None);
+            return;
+        }
+        let recorded = self.record_nothing(shell, trigger.entry_id(), never_text(chosen.id));
+        let change = recorded.map(|recorded| {
             let (nothing, database) = (Delta::default(), self.tables.here_mut());
             // It is undone and done like others.
             database.expect("tables are here when something has run").apply(&nothing);
-            Some((nothing, Some(recorded)))
-        } else {
+            (nothing, Some(recorded))
+        });
+        if change.is_none() {
             self.history.promise_never(chosen.id);
-            None
-        };
-        self.file_done(Some((trigger, reply)), change);
+        }
+        self.file_done(Some((trigger, Verdict::Never.outcome().to_vec())), change);
     }
 }
 

@@ -331,7 +331,7 @@ impl Databases {
             }
         };
         debug_assert!(done.late.is_none(), "only helpers leave results to be written later");
-        let Some((mut trigger, done)) = self.judge(shell, sessions, trigger, done) else {
+        let Some((mut trigger, done)) = self.judge(shell, sessions, trigger, done, writes) else {
             return false;
         };
         let (mut reply, mut delta, comment) = (done.reply, done.delta, done.comment);

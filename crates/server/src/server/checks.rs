@@ -136,12 +136,20 @@ impl Server {
                 let origin = db.map(|db| self.origin(id, request, db));
                 if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
                     let origin = Origin { created_us: came_us, ..origin };
+                    let of_what_is_asked = once.as_ref().map(|(once, _)| *once);
+                    let is_for_others = self.is_for_others(id, origin.db, of_what_is_asked, || nature);
+                    let locks: Vec<Held> =
+                        locks.into_iter().filter(|held| held.is_known(&heard)).collect();
+                    let later = (!is_for_others)
+                        .then(|| self.comes_later(id, origin.db, || locks.clone()))
+                        .flatten();
+                    if let Some(later) = later {
+                        return self.put_behind(id, origin, message, locks, later);
+                    }
                     let (once, message) = match once {
                         Some((once, plain)) => (Some(once), plain),
                         None => (None, message),
                     };
-                    let is_for_others = self.is_for_others(id, origin.db, once, || nature);
-                    let locks = locks.into_iter().filter(|held| held.is_known(&heard)).collect();
                     let mut trigger = Trigger::asked(origin, message, Some(locks), once);
                     trigger.is_read_only.get_or_insert(nature.only_reads);
                     return match is_for_others {

@@ -32,6 +32,14 @@ enum Late {
     Turn,
 }
 
+/// What a transaction that is to run here comes behind: it is asked of others, and not decided yet.
+pub(super) enum Later {
+    /// What its own session has asked before.
+    BehindItsOwn,
+    /// What other sessions have asked under these locks, which this one owns by now.
+    BehindOthers(Vec<Held>),
+}
+
 /// Whether a message that has been looked at asks for other conditions of a monitor.
 pub(super) fn changes_conditions(message: &Incoming) -> bool {
     let Incoming::Checked(message) = message else { return false };
@@ -190,26 +198,23 @@ impl Server {
                         let trigger = Trigger::asked(origin, message, locks, once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
-                    let follows = self.has_others() && self.sessions.has_forwarded(id, origin.db);
                     let owned = || self.sessions.owned_among(id, operations.iter().copied());
-                    let of_others =
-                        |locks: &Vec<Held>| self.are_asked_of_leader_under(origin.db, locks, id);
-                    let under = (!follows && !self.clusters.is_empty())
-                        .then(|| locks.clone().unwrap_or_else(owned))
-                        .filter(of_others);
-                    let comes_later = follows || under.is_some();
-                    if comes_later || !self.databases.is_open(origin.db) {
-                        let locks = locks.unwrap_or_else(owned);
-                        if comes_later {
-                            // That is not decided yet, and nobody leads any more, or others had the lock.
-                            let marks = Marks::of_transaction(origin.id, locks);
-                            let (lane, message) = (Lane::Db(origin.db), Incoming::Checked(message));
-                            self.sessions.put_back(id, message, lane, marks);
-                            if let Some(locks) = under {
-                                self.await_others_under(id, locks, origin.db);
-                            }
-                            return;
-                        }
+                    let owned = || locks.clone().unwrap_or_else(owned);
+                    if let Some(later) = self.comes_later(id, origin.db, owned) {
+                        let locks = owned();
+                        drop(operations);
+                        return self.put_behind(id, origin, message, locks, later);
+                    }
+                    if message.len() >= EXAMINE_BYTES_MIN {
+                        let (locks, only_reads) = (owned(), nature().only_reads);
+                        drop(operations);
+                        let message = plain.unwrap_or(message);
+                        let mut trigger = Trigger::asked(origin, message, Some(locks), once);
+                        trigger.is_read_only.get_or_insert(only_reads);
+                        return self.databases.set_aside_new(&mut self.sessions, trigger);
+                    }
+                    if !self.databases.is_open(origin.db) {
+                        let locks = owned();
                         if once.is_none() && self.read_beside(&origin, &operations, &locks) {
                             return;
                         }
@@ -332,6 +337,41 @@ impl Server {
         let mut locks = locks.unwrap_or_else(owned);
         locks.retain(|held| held.is_known(&heard));
         Some(locks)
+    }
+
+    /// Whether a transaction is to run behind what has been asked of others and is not decided yet: by its session,
+    /// or under one of these locks.
+    pub(super) fn comes_later(
+        &self,
+        id: SessionId,
+        db: DbId,
+        locks: impl FnOnce() -> Vec<Held>,
+    ) -> Option<Later> {
+        if self.has_others() && self.sessions.has_forwarded(id, db) {
+            return Some(Later::BehindItsOwn);
+        }
+        let locks = (!self.clusters.is_empty()).then(locks);
+        let under = locks.filter(|locks| self.are_asked_of_leader_under(db, locks, id));
+        under.map(Later::BehindOthers)
+    }
+
+    /// A transaction waits in its session's gate.
+    pub(super) fn put_behind(
+        &mut self,
+        id: SessionId,
+        origin: Origin,
+        message: TextBuf,
+        locks: Vec<Held>,
+        later: Later,
+    ) {
+        let db = origin.db;
+        let marks = Marks::of_transaction(origin.id, locks);
+        self.sessions.put_back(id, Incoming::Checked(message), Lane::Db(db), marks);
+        match later {
+            // The gate is held until that is decided.
+            Later::BehindItsOwn => {}
+            Later::BehindOthers(locks) => self.await_others_under(id, locks, db),
+        }
     }
 
     /// A transaction finds the tables closed: it waits for them, unless a helper has them and it only
