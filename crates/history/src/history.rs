@@ -105,8 +105,8 @@ impl History {
             place,
             records: 0,
             begins,
-            recorded: Ring::new(budget, Mark { place, id: chain.id() }),
-            volatile: Ring::new(budget, Mark { place, id: volatile_id(nonce, place) }),
+            recorded: Ring::new(budget, Mark { place, id: chain.id() }, nonce),
+            volatile: Ring::new(budget, Mark { place, id: volatile_id(nonce, place) }, nonce),
             dormant: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@
 //! 2. `ids`: places, the two kinds of ids, and the volatile id.
 //! 3. `entry`: the encoding of a change, as a document, with its constants.
 //! 4. `encode`, `decode`: a change to bytes, on the path of every commit, and back, anywhere.
-//! 5. `ring`: entries in chunks that readers share, within a budget; `age`: how much of that has gone
+//! 5. `ring`: entries in chunks that readers share, within a budget; `states`: which of them an id names; `age`: how much of that has gone
 //!    by since clients were told; `pinned`: what readers that are behind lack of what is gone.
 //! 6. `changes`: what a reader gets.
 //! 7. `history`: the log, two rings of which one must not depend on the other.
@@ -30,6 +30,7 @@ mod pinned;
 mod renumbering;
 mod ring;
 mod side_file;
+mod states;
 
 pub use chain::{Binding, Chain, Name, RecordHash, Stretch};
 pub use changes::{Changes, Entry};

@@ -16,6 +16,7 @@ use crate::history::BUDGET_BYTES_MAX;
 use crate::ids::Place;
 use crate::pinned::{PINNED_BYTES_MAX, Pinned};
 use crate::renumbering::{Renumbering, renumber};
+use crate::states::States;
 
 /// Length at which a chunk is full: what a reader copies at most.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
@@ -39,9 +40,9 @@ pub(crate) struct Ring {
     /// The chunk that is not full yet, and how many bytes have been before it.
     open: Vec<u8>,
     open_start: u64,
-    /// The entries, and, apart from them so that a search reads nothing else, their ids.
+    /// The entries, and, apart from them, their ids.
     slots: VecDeque<Slot>,
-    ids: VecDeque<Uuid>,
+    states: States,
     /// Sums over the entries.
     cost: u64,
     atoms: u64,
@@ -85,14 +86,14 @@ pub(crate) struct Part {
 
 impl Ring {
     /// A ring that begins here.
-    pub(crate) fn new(budget: usize, here: Mark) -> Self {
+    pub(crate) fn new(budget: usize, here: Mark, seed: u64) -> Self {
         Self {
             budget: budget as u64,
             chunks: VecDeque::new(),
             open: Vec::new(),
             open_start: 0,
             slots: VecDeque::new(),
-            ids: VecDeque::new(),
+            states: States::new(seed),
             cost: 0,
             atoms: 0,
             low_water: here,
@@ -110,7 +111,7 @@ impl Ring {
             return;
         }
         self.slots.clear();
-        self.ids.clear();
+        self.states.clear();
         (self.cost, self.atoms) = (0, 0);
         self.chunks.clear();
         self.open_start += self.open.len() as u64;
@@ -178,7 +179,7 @@ impl Ring {
         self.age.spend(slot.cost);
         self.atoms += u64::from(slot.atoms);
         self.slots.push_back(slot);
-        self.ids.push_back(id);
+        self.states.push(id);
     }
 
     /// The open chunk is full: its last entry begins the next one.
@@ -212,7 +213,8 @@ impl Ring {
 
     fn drop_oldest(&mut self) {
         while self.cost > self.budget {
-            let (slot, id) = self.slots.pop_front().zip(self.ids.pop_front()).expect("they cost");
+            let (slot, id) =
+                self.slots.pop_front().zip(self.states.pop_front()).expect("they cost");
             self.cost -= u64::from(slot.cost);
             self.atoms -= u64::from(slot.atoms);
             self.low_water = Mark { place: slot.place, id };
@@ -298,12 +300,12 @@ impl Ring {
 
     /// The ids of all states that are found.
     pub(crate) fn ids(&self) -> Vec<Uuid> {
-        self.ids.iter().copied().chain([self.low_water.id]).collect()
+        self.states.iter().chain([self.low_water.id]).collect()
     }
 
-    /// The place of the state with this id, newest first.
+    /// The place of the newest state with this id.
     pub(crate) fn find(&self, id: Uuid) -> Option<Place> {
-        if let Some(at) = self.ids.iter().rposition(|other| *other == id) {
+        if let Some(at) = self.states.find(id) {
             return self.slots.get(at).map(|slot| slot.place);
         }
         (self.low_water.id == id).then_some(self.low_water.place)
@@ -437,7 +439,7 @@ mod tests {
 
     /// Pushes entries with items of these lengths, which cost what they cost.
     fn ring(lens: impl IntoIterator<Item = usize>) -> Ring {
-        let mut ring = Ring::new(16 << 20, mark(0));
+        let mut ring = Ring::new(16 << 20, mark(0), 0);
         for (place, len) in (1..).zip(lens) {
             push(&mut ring, place, len);
         }

@@ -5,6 +5,7 @@
 //! it has heard them, none of them has been started since the copy was made, and one forgets at a
 //! time.
 
+use crate::node::Node;
 use crate::plan::Fault;
 use crate::world::{Due, World};
 
@@ -24,16 +25,17 @@ const COPIES_MAX: usize = 8;
 pub(crate) type Copy = (u64, Vec<u8>);
 
 impl World {
-    /// Copies files, for servers to forget what came later.
+    /// Copies files, for servers to forget what came later. One that is alone, as the first of a recovered cluster is, has promised
+    /// things that nobody heard.
     pub(crate) fn copy_files(&mut self) {
-        if self.faults.forget == 0 {
+        let is_in = |node: &&Node| node.is_member() && !node.is_joining && !node.is_joining_again;
+        if self.faults.forget == 0 || self.nodes.iter().filter(is_in).count() < 2 {
             return;
         }
         let now_us = self.now_us;
         for node in &mut self.nodes {
             let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
-            let is_member = node.is_member() && !node.is_joining && !node.is_joining_again;
-            if is_due && node.server.is_some() && is_member {
+            if is_due && node.server.is_some() && is_in(&&*node) {
                 node.copies.push((now_us, node.disk.copy_of_file()));
                 let many = node.copies.len().saturating_sub(COPIES_MAX);
                 node.copies.drain(..many);

@@ -137,7 +137,8 @@ impl Server {
                 if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
                     let origin = Origin { created_us: came_us, ..origin };
                     let of_what_is_asked = once.as_ref().map(|(once, _)| *once);
-                    let is_for_others = self.is_for_others(id, origin.db, of_what_is_asked, || nature);
+                    let is_for_others =
+                        self.is_for_others(id, origin.db, of_what_is_asked, || nature);
                     let locks: Vec<Held> =
                         locks.into_iter().filter(|held| held.is_known(&heard)).collect();
                     let later = (!is_for_others)
