@@ -459,6 +459,28 @@ fn a_database_is_removed_when_its_tables_are_back() {
     assert!(gone.contains("unknown database"), "{gone}");
 }
 
+/// There may always be somebody who reads.
+#[test]
+fn a_database_is_removed_though_others_have_asked_for_something_long_since() {
+    let mut shell = start();
+    let [client, other] = two_who_stay(&mut shell);
+    begin(&mut shell, client, 1, SELECT);
+    assert_eq!(shell.sent_out, ["Read"]);
+    shell.advance_ms(1);
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), None);
+    shell.advance_ms(1);
+    shell.send(other, &transact(2, SELECT));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Read", "Read"]);
+    shell.do_work(0);
+    shell.settle();
+    assert_eq!(shell.received(client)[0].matches("old").count(), 300, "it came before");
+    assert_eq!(shell.replies.values().last(), Some(&Ok(String::new())));
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(other)[0].contains("canceled"), "its database is gone");
+}
+
 #[test]
 fn a_full_disk_undoes_a_long_transaction_too() {
     let mut shell = start();

@@ -423,10 +423,9 @@ impl Databases {
         self.get(id).is_some_and(|db| db.commits.long.iter().any(is_of))
     }
 
-    /// Whether long transactions on this database are out, or about to go.
-    pub(crate) fn is_at_work(&self, id: DbId) -> bool {
-        let is_out = |out: &Out| out.trigger().is_some_and(|trigger| trigger.origin.db == id);
-        self.get(id).is_some_and(Db::has_long) || self.out.values().any(is_out)
+    /// Whether long transactions on this database are out, or about to go, that came up to this time.
+    pub(crate) fn is_at_work_since(&self, id: DbId, came_us: u64) -> bool {
+        self.unfinished(id).any(|trigger| trigger.origin.created_us <= came_us)
     }
 
     /// Bytes of long transactions that are with helpers, or wait to go there.

@@ -173,7 +173,9 @@ impl Server {
             Event::Stopping => self.hand_leadership_over(),
             Event::Idle => self.databases.shrink(),
             Event::Backlog { bytes, peers } => self.admin.set_backlog(bytes, peers),
-            Event::Command { id, name, args } => self.round.command(id, name, args),
+            Event::Command { id, name, args } => {
+                self.round.command(id, name, args, self.shell.now_us());
+            }
         }
     }
 

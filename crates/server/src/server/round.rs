@@ -57,7 +57,7 @@ impl Turn {
 /// What runs behind everything else of a round.
 enum Last {
     /// An admin command: it may take a snapshot, or remove a database.
-    Command { id: CommandId, name: String, args: Vec<String> },
+    Command { id: CommandId, name: String, args: Vec<String>, came_us: u64 },
     /// The configuration file has been read.
     Configuration(Result<Vec<u8>, String>),
     /// What was read takes effect: databases may go.
@@ -89,8 +89,8 @@ pub(super) struct Round {
 }
 
 impl Round {
-    pub(super) fn command(&mut self, id: CommandId, name: String, args: Vec<String>) {
-        self.last.push_back(Last::Command { id, name, args });
+    pub(super) fn command(&mut self, id: CommandId, name: String, args: Vec<String>, came_us: u64) {
+        self.last.push_back(Last::Command { id, name, args, came_us });
     }
 
     pub(super) fn configuration_read(&mut self, result: Result<Vec<u8>, String>) {
@@ -501,7 +501,9 @@ impl Server {
         }
         for last in std::mem::take(&mut self.round.last) {
             match last {
-                Last::Command { id, name, args } if self.may_run(&name, &args) => {
+                Last::Command { id, name, args, came_us }
+                    if self.may_run(&name, &args, came_us) =>
+                {
                     self.command(id, &name, &args);
                     has_run = true;
                 }
@@ -535,19 +537,18 @@ impl Server {
         for db in &leaving {
             have_left &= self.has_left_lead(*db);
         }
-        let can_go = |db: &DbId| self.databases.is_decided(*db) || self.can_remove(*db);
-        let may_begin = have_left && !self.admin.is_opening();
-        may_begin && self.are_all_settled() && leaving.iter().all(can_go)
+        have_left && !self.admin.is_opening() && self.are_all_settled()
     }
 
-    /// Whether the databases that an admin command concerns are decided, and not at work if it
-    /// removes them.
-    fn may_run(&mut self, command: &str, args: &[String]) -> bool {
+    /// Whether the databases that an admin command concerns are decided as far as it needs that, and, if it removes
+    /// them, not at work on what came before it.
+    fn may_run(&mut self, command: &str, args: &[String], came_us: u64) -> bool {
         let id = args.first().and_then(|name| self.databases.by_name(name));
         match (command, id) {
             // With a configuration file it is refused.
             ("ovsdb-server/remove-db", Some(id)) if self.admin.config_file().is_none() => {
-                self.has_left_lead(id) && self.can_remove(id)
+                let is_at_work = self.databases.is_at_work_since(id, came_us);
+                self.has_left_lead(id) && self.can_remove(id) && !is_at_work
             }
             ("index/drop", Some(id)) => {
                 self.databases.get(id).is_some_and(|db| !db.tables().is_away())

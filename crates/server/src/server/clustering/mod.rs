@@ -266,11 +266,10 @@ impl Server {
         }
     }
 
-    /// Whether a database can be removed now: all is decided, or would have to be by the cluster.
+    /// Whether a database can be removed now: all is decided, or would have to be by the cluster. What helpers are at
+    /// work on comes to nothing: there may always be something.
     pub(in crate::server) fn can_remove(&self, db: DbId) -> bool {
-        let databases = &self.databases;
-        let is_settled = databases.is_decided(db) || databases.has_batch(db);
-        is_settled && !databases.is_at_work(db)
+        self.databases.is_decided(db) || self.databases.has_batch(db)
     }
 
     /// A database is no longer part of its cluster here: what the cluster was to decide, nobody here
