@@ -66,6 +66,13 @@ const LATEST_FROM: u64 = 1_006_010;
 /// older file again.
 const AGAIN_FROM: u64 = 1_008_000;
 
+/// From this seed on, in each eighth one, lines between servers are long: an entry is committed in about the time that a process
+/// needs to start again, or a client to ask twice.
+const FAR_FROM: u64 = 1_009_500;
+
+/// How long a message is on such a line at most, in microseconds.
+const FAR_US: usize = 100_000;
+
 /// How much faster than others some clocks go, in millionths: real ones differ by hundreds of them.
 const DRIFT_PPM_MAX: usize = 50_000;
 
@@ -150,7 +157,7 @@ fn all_faults(seed: u64) -> Faults {
         stall: if seed.is_multiple_of(5) { 50 } else { 0 },
         slow_reader: 300,
         sync_us: 3000,
-        delay_us: 5000,
+        delay_us: if seed >= FAR_FROM && seed % 8 == 6 { FAR_US } else { 5000 },
         lie: None,
     }
 }

@@ -12,7 +12,7 @@ use weir_server::load::member_snapshot;
 use weir_testkit::rng::Rng;
 
 use crate::bystanders::Bystander;
-use crate::checks::{Checks, must};
+use crate::checks::{self, Checks, must};
 use crate::clients::{Client, schema};
 use crate::coverage::Coverage;
 use crate::disk::Disk;
@@ -238,6 +238,7 @@ impl World {
             commands: 0,
             trace: VecDeque::new(),
         };
+        world.checks.served = checks::served::Served::on_lines_of(world.faults.delay_us);
         for n in 0..servers {
             world.due(world.now_us, n, Due::Start);
         }

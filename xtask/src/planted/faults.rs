@@ -503,8 +503,8 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             },
             Place {
                 file: "crates/server/src/server/requests.rs",
-                good: "let follows = self.has_others() && self.sessions",
-                bad: "let follows = self.has_others() && !PLANTED && self.sessions",
+                good: "if self.has_others() && self.sessions.has_forwarded(id, db) {",
+                bad: "if self.has_others() && !PLANTED && self.sessions.has_forwarded(id, db) {",
             },
         ],
         test: SERVERS,

@@ -14,7 +14,7 @@ mod reads;
 mod replicas;
 mod resume;
 mod rings;
-mod served;
+pub(crate) mod served;
 pub(crate) mod states;
 
 use serde_json::Value;
