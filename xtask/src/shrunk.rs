@@ -57,7 +57,7 @@ const LIMITS: &[Limits] = &[
         "crates/server/src/storage/compaction.rs",
         &[("TAIL_BYTES_MAX", "20_000"), ("EXTEND_BYTES_MIN", "300")],
     ),
-    ("crates/server/src/work/mod.rs", &[("EXAMINE_BYTES_MIN", "500")]),
+    ("crates/server/src/work/mod.rs", &[("EXAMINE_BYTES_MIN", "220")]),
     ("crates/server/src/work/recast.rs", &[("ROWS_BYTES_MAX", "500")]),
 ];
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use weir_json::{Kind, Text};
 
+use crate::method::Method;
+
 /// A well-formed JSON-RPC message. Ids and parameters stay JSON text.
 #[derive(Clone, Copy)]
 pub enum Message<'a> {
@@ -127,12 +129,17 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A method name; one with escapes is no method that anybody serves, so it may stay as it is.
+/// A method name. One with escapes that nobody serves may stay as it is.
 fn plain_string<'a>(text: Text<'a>) -> Result<&'a str, Malformed> {
     if text.kind() != Kind::String {
         return Err(bad("method is not a JSON string"));
     }
     let quoted = std::str::from_utf8(text.as_bytes()).unwrap_or("");
+    if quoted.contains('\\')
+        && let Some(served) = text.str().and_then(|name| Method::parse(&name))
+    {
+        return Ok(served.name());
+    }
     Ok(quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(""))
 }
 
@@ -156,6 +163,8 @@ mod tests {
         let cases = [
             (r#"{"id":1,"method":"echo","params":[]}"#, "request echo"),
             (r#"{"id":null,"method":"cancel","params":[1]}"#, "notification cancel"),
+            (r#"{"id":1,"method":"\u0065cho","params":[]}"#, "request echo"),
+            (r#"{"id":1,"method":"\u0065ch","params":[]}"#, r"request \u0065ch"),
             (r#"{"id":1,"result":{},"error":null}"#, "reply"),
             (r#"{"id":1,"result":null,"error":"x"}"#, "error"),
             (r#"{"id":1,"method":"x","params":null}"#, r#"request must have "params""#),
