@@ -361,3 +361,21 @@ fn a_long_wait_at_a_leader_is_woken_by_what_took_effect_while_a_helper_read() {
         assert!(received.contains(r#""id":7"#), "decided first: {is_decided}: {received}");
     }
 }
+
+/// Until then there is no database to remove, and behind that there would be one.
+#[test]
+fn a_member_whose_file_is_opened_again_is_removed_when_that_is_open() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    let db = stand.opening[0];
+    stand.open(&joining());
+    stand.round([Event::FileSuspect { db }]);
+    stand.pass(6000);
+    assert_eq!(stand.opening.len(), 1, "its file is to be opened once more");
+    stand.command(1, "ovsdb-server/remove-db", &["Net"]);
+    assert_eq!(stand.replies, []);
+    stand.open(&joining());
+    assert_eq!(std::mem::take(&mut stand.replies), [(CommandId(1), Ok(String::new()))]);
+    stand.command(2, "ovsdb-server/remove-db", &["Net"]);
+    let none = "Failed to find the database.";
+    assert_eq!(stand.replies, [(CommandId(2), Err(none.to_owned()))]);
+}

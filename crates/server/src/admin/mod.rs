@@ -202,6 +202,12 @@ impl Admin {
         self.opening.values().any(|opening| opening.command.is_none())
     }
 
+    /// Whether the file of this database is being opened once more.
+    pub(crate) fn is_opening_again(&self, db: &str) -> bool {
+        let mut again = self.opening.values().filter_map(|opening| opening.again.as_ref());
+        again.any(|again| again.db == db)
+    }
+
     /// Databases that are being opened, or are to be, and were configured before.
     pub(crate) fn reopening(&self) -> impl Iterator<Item = (String, DbConfig)> + '_ {
         let configured = self.opening.values().filter(|opening| opening.command.is_none());

@@ -550,6 +550,10 @@ impl Server {
                 let is_at_work = self.databases.is_at_work_since(id, came_us);
                 self.has_left_lead(id) && self.can_remove(id) && !is_at_work
             }
+            // There is nothing to remove until its file is open once more, or cannot be opened.
+            ("ovsdb-server/remove-db", None) => {
+                !args.first().is_some_and(|name| self.admin.is_opening_again(name))
+            }
             ("index/drop", Some(id)) => {
                 self.databases.get(id).is_some_and(|db| !db.tables().is_away())
             }
