@@ -116,7 +116,11 @@ impl Databases {
             } else if trigger.origin.is_of_peer() {
                 // It keeps its place among what that asks in this term.
                 self.set_aside(sessions, trigger, Writes::Accepted);
-            } else if reads && !trigger.origin.session().is_some_and(is_behind) {
+            } else if reads
+                && !trigger.origin.session().is_some_and(is_behind)
+                // Others may have written under it in the batch.
+                && !trigger.is_under_lock(sessions)
+            {
                 to_read.push(trigger);
             } else {
                 trigger.ran = last.map(|at| Box::new(Ran { at, is_entry, reply }));
@@ -124,12 +128,15 @@ impl Databases {
                 self.forward(sessions, trigger);
             }
         }
-        // What waits for the batch to be over, behind something of its session that was in it, follows that.
-        let (behind, long): (Vec<Trigger>, Vec<Trigger>) =
-            std::mem::take(&mut self.open(id).commits.long).into_iter().partition(|trigger| {
-                trigger.origin.session().is_some_and(|session| sessions.has_forwarded(session, id))
-            });
-        self.open(id).commits.long = long;
+        // What waits for the batch to be over, behind something of its session that was in it, follows that; and what is
+        // asked for under a lock, for others may have written under it.
+        let is_behind = |trigger: &mut Trigger| {
+            trigger.origin.session().is_some_and(|session| {
+                sessions.has_forwarded(session, id) || trigger.is_under_lock(sessions)
+            })
+        };
+        let behind: Vec<Trigger> =
+            self.open(id).commits.long.extract_if(.., |trigger| is_behind(trigger)).collect();
         for mut trigger in behind {
             self.forget_attempt(shell, &mut trigger);
             self.forward(sessions, trigger);

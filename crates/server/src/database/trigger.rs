@@ -132,6 +132,12 @@ impl Trigger {
         }
     }
 
+    /// Whether it asserts a lock that its session owns now, or owned when that was looked at.
+    pub(super) fn is_under_lock(&mut self, sessions: &Sessions) -> bool {
+        self.keep_locks(sessions);
+        self.locks.as_ref().is_some_and(|locks| !locks.is_empty())
+    }
+
     /// Whether no operation can change anything.
     pub(crate) fn reads_only(&self) -> bool {
         self.explains()
