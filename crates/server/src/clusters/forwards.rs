@@ -10,6 +10,10 @@ use crate::ids::SessionId;
 use crate::outbound::Outbound;
 use crate::session::locks::Held;
 
+/// The leader is asked for no more than this before it has answered, in bytes, or for one that is longer. More would wait in
+/// front of its connection, which ends when too much does, and be sent anew behind that.
+pub(crate) const ASKED_BYTES_MAX: usize = 16 << 20;
+
 /// What is known of a request.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -73,6 +77,8 @@ pub(crate) struct Forwards {
     /// The ids of their entries, of those whose clients chose one.
     chosen: BTreeSet<(Uuid, i64)>,
     outbound: Outbound,
+    /// Of all of them.
+    message_bytes: usize,
 }
 
 impl Forwards {
@@ -83,6 +89,7 @@ impl Forwards {
         self.next = self.next.max(number);
         self.outbound.enter(&trigger.origin, number, kept_bytes);
         self.by_eid.insert(trigger.origin.eid, number);
+        self.message_bytes += trigger.message.len();
         if trigger.is_judged() {
             self.chosen.insert((trigger.entry_id(), number));
         }
@@ -118,6 +125,7 @@ impl Forwards {
         let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
         (trigger.attempts, trigger.forward) = (*attempts, Some(number));
         self.by_eid.remove(&trigger.origin.eid);
+        self.message_bytes -= trigger.message.len();
         let is_noted = self.chosen.remove(&(trigger.entry_id(), number));
         assert_eq!(is_noted, trigger.is_judged(), "a request keeps the id that its client chose");
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
@@ -202,6 +210,20 @@ impl Forwards {
         self.outbound.places_of(session).filter(is_new).collect()
     }
 
+    /// Bytes of all messages.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    /// How many bytes more the leader may be asked for before it answers. `None` if it has no question, and may be asked for
+    /// anything.
+    pub(crate) fn room(&self) -> Option<usize> {
+        let asked = self.by_number.values().filter(|one| matches!(one.state, State::Asked));
+        let mut bytes = asked.map(|forward| forward.trigger.message.len());
+        let first = bytes.next()?;
+        Some(ASKED_BYTES_MAX.saturating_sub(first + bytes.sum::<usize>()))
+    }
+
     /// What is kept for those that have come while nobody led.
     pub(crate) fn outbound(&self) -> &Outbound {
         &self.outbound
@@ -268,6 +290,7 @@ impl Forwards {
         self.by_eid.clear();
         self.chosen.clear();
         self.outbound.clear();
+        self.message_bytes = 0;
         std::mem::take(&mut self.by_number).into_values().collect()
     }
 }
@@ -313,6 +336,28 @@ mod tests {
         forwards.push(waited, 0);
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         assert_eq!(forwards.number(number).attempts, 2);
+    }
+
+    #[test]
+    fn the_leader_is_asked_for_so_much_at_a_time_and_for_anything_if_it_has_answered() {
+        let half = |eid: u128| {
+            let mut trigger = Trigger::empty(Uuid::from_u128(eid));
+            let text = format!("[\"{}\"]", "x".repeat(ASKED_BYTES_MAX / 2 - 4));
+            let text = weir_json::TextBuf::validate(text.into_bytes()).expect("an array");
+            trigger.message = std::sync::Arc::new(text);
+            trigger
+        };
+        let mut forwards = Forwards::default();
+        (1..=2).for_each(|eid| forwards.push(half(eid), 0));
+        assert_eq!((forwards.room(), forwards.message_bytes()), (None, ASKED_BYTES_MAX));
+        for (number, room) in forwards.new_ones().into_iter().zip([ASKED_BYTES_MAX / 2, 0]) {
+            forwards.number(number).state = State::Asked;
+            assert_eq!(forwards.room(), Some(room));
+        }
+        forwards.take(Uuid::from_u128(1));
+        assert_eq!(forwards.room(), Some(ASKED_BYTES_MAX / 2), "it has answered");
+        forwards.ask_again();
+        assert_eq!((forwards.room(), forwards.message_bytes()), (None, ASKED_BYTES_MAX / 2));
     }
 
     #[test]

@@ -311,10 +311,12 @@ impl Server {
         self.sessions.get(session).map(crate::session::Session::name)
     }
 
-    /// Bytes of messages that are at work or wait for their turn, but for short ones that wait: what
+    /// Bytes of messages that are at work, with leaders of clusters or wait for their turn, but for short ones that wait: what
     /// the shell need not wait for before it takes more is not counted.
     pub fn message_bytes(&self) -> usize {
-        self.checks.bytes() + self.databases.message_bytes() + self.sessions.stopped_bytes()
+        let asked = self.clusters.parts.values().map(|part| part.forwards.message_bytes());
+        let here = self.checks.bytes() + self.databases.message_bytes();
+        here + self.sessions.stopped_bytes() + asked.sum::<usize>()
     }
 
     /// Everything that time alone brings about.

@@ -10,7 +10,7 @@ use weir_json::{Text, TextBuf};
 
 use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Asked;
-use crate::clusters::forwards::State;
+use crate::clusters::forwards::{ASKED_BYTES_MAX, State};
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::repetitions::Attempt;
 use crate::clusters::{AGAIN_US, Part, Told};
@@ -52,7 +52,9 @@ impl Server {
         }
         self.run_arrived(db);
         let part = self.clusters.part_mut(db);
-        for number in part.forwards.new_ones() {
+        let new_ones = part.forwards.new_ones();
+        let mut room = if new_ones.is_empty() { None } else { part.forwards.room() };
+        for number in new_ones {
             let part = self.clusters.part_mut(db);
             // Whose client was disconnected by one before it is gone.
             if !part.forwards.has(number) {
@@ -78,6 +80,11 @@ impl Server {
                 if part.forwards.number(number).attempts > 0 && !part.has_earlier_terms() {
                     break;
                 }
+                let bytes = part.forwards.number(number).trigger.message.len();
+                if room.is_some_and(|room| room < bytes) {
+                    break;
+                }
+                room = Some(room.unwrap_or(ASKED_BYTES_MAX).saturating_sub(bytes));
                 self.send_request(db, number, leader);
             }
         }
