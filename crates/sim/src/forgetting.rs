@@ -73,8 +73,11 @@ impl World {
         }
         self.checks.counts.faults[5] += 1;
         self.end_process(n, true);
-        let (does_again, node) = (self.faults.forgets_again, &mut self.nodes[n]);
-        node.image = (does_again && is_older).then(|| (made_us, file.clone()));
+        // Who leaves may be the one who has heard what it promised.
+        let is_told_again = self.nodes.iter().all(|node| !node.is_leaving);
+        let does_again = self.faults.forgets_again && is_older && is_told_again;
+        let node = &mut self.nodes[n];
+        node.image = does_again.then(|| (made_us, file.clone()));
         node.disk.put(file);
         node.copies.clear();
         node.is_joining_again = true;

@@ -154,6 +154,8 @@ impl World {
 
     fn node_left(&mut self, n: usize) {
         self.checks.counts.left += 1;
+        // It may be the one who has heard what others promised before their files were older ones.
+        self.nodes.iter_mut().for_each(|node| node.image = None);
         self.nodes[n].is_spare = true;
         self.due(self.now_us + 100_000, n, Due::Gone);
     }
