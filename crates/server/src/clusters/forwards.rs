@@ -77,7 +77,7 @@ pub(crate) struct Forwards {
     /// The ids of their entries, of those whose clients chose one.
     chosen: BTreeSet<(Uuid, i64)>,
     outbound: Outbound,
-    /// Of all of them.
+    /// Bytes of the messages of all requests.
     message_bytes: usize,
 }
 
@@ -210,7 +210,7 @@ impl Forwards {
         self.outbound.places_of(session).filter(is_new).collect()
     }
 
-    /// Bytes of all messages.
+    /// Bytes of the messages of all requests that are not decided.
     pub(crate) fn message_bytes(&self) -> usize {
         self.message_bytes
     }

@@ -423,8 +423,8 @@ impl Databases {
         self.get(id).is_some_and(|db| db.commits.long.iter().any(is_of))
     }
 
-    /// Whether long transactions on this database are out, or about to go, that came up to this time.
-    pub(crate) fn is_at_work_since(&self, id: DbId, came_us: u64) -> bool {
+    /// Whether long transactions on this database that had come by this time are with helpers, or about to go there.
+    pub(crate) fn is_at_work_on_earlier(&self, id: DbId, came_us: u64) -> bool {
         self.unfinished(id).any(|trigger| trigger.origin.created_us <= came_us)
     }
 

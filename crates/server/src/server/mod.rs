@@ -311,7 +311,7 @@ impl Server {
         self.sessions.get(session).map(crate::session::Session::name)
     }
 
-    /// Bytes of messages that are at work, with leaders of clusters or wait for their turn, but for short ones that wait: what
+    /// Bytes of messages that are at work, are for leaders of clusters, or wait for their turn, but for short ones that wait: what
     /// the shell need not wait for before it takes more is not counted.
     pub fn message_bytes(&self) -> usize {
         let asked = self.clusters.parts.values().map(|part| part.forwards.message_bytes());

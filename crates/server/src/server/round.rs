@@ -547,7 +547,7 @@ impl Server {
         match (command, id) {
             // With a configuration file it is refused.
             ("ovsdb-server/remove-db", Some(id)) if self.admin.config_file().is_none() => {
-                let is_at_work = self.databases.is_at_work_since(id, came_us);
+                let is_at_work = self.databases.is_at_work_on_earlier(id, came_us);
                 self.has_left_lead(id) && self.can_remove(id) && !is_at_work
             }
             // There is nothing to remove until its file is open once more, or cannot be opened.
