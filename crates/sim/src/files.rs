@@ -199,7 +199,7 @@ impl World {
             disk.copies += 1;
         }
         if result.is_ok() {
-            self.checks.written(n, tail);
+            self.checks.replaced(n, &self.nodes[n].disk.copy_of_file());
             self.has_compacted();
         }
         let at = self.nodes[n].last_step_us.max(now_us) + 500;

@@ -9,7 +9,7 @@ use weir_log::record::Reader;
 use super::Verdict;
 
 /// What was written to files.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Entries {
     /// A hash of each entry, by index and term.
     by_place: BTreeMap<(u64, u64), u64>,
@@ -39,6 +39,12 @@ impl Entries {
             }
         }
         Ok(())
+    }
+
+    /// A server has this file now: what it wrote to the one before, and has by a snapshot, it has no more.
+    pub(crate) fn replaced(&mut self, n: usize, file: &[u8]) -> Verdict {
+        self.of_server.retain(|(of, _), _| *of != n);
+        self.written(n, file)
     }
 
     fn entry(&mut self, n: usize, (index, term): (u64, u64), hash: u64) -> Verdict {
@@ -89,6 +95,8 @@ mod tests {
         assert_eq!(entries.commits(0, 5), Ok(()));
         assert_eq!(entries.commits(2, 5), Ok(()));
         assert_eq!(entries.commits(0, 6), Ok(()), "it came in a snapshot");
-        assert!(entries.commits(1, 5).is_err());
+        assert!(entries.clone().commits(1, 5).is_err());
+        entries.replaced(1, b"").expect("nothing is written");
+        assert_eq!(entries.commits(1, 5), Ok(()), "another entry came in a snapshot");
     }
 }

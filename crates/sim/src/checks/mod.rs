@@ -178,6 +178,11 @@ impl Checks {
         must("entries", self.entries.written(n, bytes));
     }
 
+    /// A server has this file in place of another one.
+    pub(crate) fn replaced(&mut self, n: usize, file: &[u8]) {
+        must("entries", self.entries.replaced(n, file));
+    }
+
     /// What comes is of another cluster than what came: it has terms and entries of its own.
     pub(crate) fn new_cluster(&mut self) {
         self.count_places();
