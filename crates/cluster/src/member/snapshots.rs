@@ -238,7 +238,7 @@ impl Member {
             }
             Err(error) => {
                 let text = format!("cannot read snapshot for {}: {error}", self.nickname(to));
-                self.log(Level::Warning, text);
+                self.log_limited("snapshot_unread", Level::Warning, text);
                 self.snapshot_cut(to);
                 self.effects.push_back(Effect::RewriteFile);
             }
