@@ -456,7 +456,9 @@ impl World {
                 // One whose process goes on, for it begins anew.
                 let life = Some(self.nodes[n].life);
                 let is_again = std::mem::replace(&mut self.nodes[n].opened_in, life) == life;
-                if is_again && !self.is_calm && self.rng.chance(30) {
+                // Who comes with the same older file twice may wait for half a minute if its leader is another one by then.
+                let is_twice = self.nodes[n].image.is_some();
+                if is_again && !self.is_calm && self.rng.chance(30) && !is_twice {
                     self.note(n, "cannot open its database once more");
                     self.nodes[n].opened_by_us = self.now_us + AGAIN_US;
                     result = Err("Input/output error".to_owned());
