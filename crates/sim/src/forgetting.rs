@@ -5,7 +5,6 @@
 //! it has heard them, none of them has been started since the copy was made, and one forgets at a
 //! time.
 
-use crate::node::Node;
 use crate::plan::Fault;
 use crate::world::{Due, World};
 
@@ -28,14 +27,14 @@ impl World {
     /// Copies files, for servers to forget what came later. One that is alone, as the first of a recovered cluster is, has promised
     /// things that nobody heard.
     pub(crate) fn copy_files(&mut self) {
-        let is_in = |node: &&Node| node.is_member() && !node.is_joining && !node.is_joining_again;
-        if self.faults.forget == 0 || self.nodes.iter().filter(is_in).count() < 2 {
+        let joined = self.nodes.iter().filter(|node| node.has_joined()).count();
+        if self.faults.forget == 0 || joined < 2 {
             return;
         }
         let now_us = self.now_us;
         for node in &mut self.nodes {
             let is_due = node.copies.last().is_none_or(|(made_us, _)| made_us + COPY_US <= now_us);
-            if is_due && node.server.is_some() && is_in(&&*node) {
+            if is_due && node.server.is_some() && node.has_joined() {
                 node.copies.push((now_us, node.disk.copy_of_file()));
                 let many = node.copies.len().saturating_sub(COPIES_MAX);
                 node.copies.drain(..many);
@@ -47,8 +46,7 @@ impl World {
     pub(crate) fn forget(&mut self, n: usize) {
         let now_us = self.now_us;
         let is_well = self.nodes.iter().filter(|node| node.is_member()).all(|node| {
-            let is_member = !node.is_joining && !node.is_joining_again;
-            node.server.is_some() && node.paused_until_us <= now_us && is_member
+            node.server.is_some() && node.paused_until_us <= now_us && node.has_joined()
         });
         // Of two the other one cannot remove it.
         let is_member = self.nodes[n].is_member() && !self.nodes[n].is_leaving;

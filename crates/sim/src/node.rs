@@ -192,6 +192,11 @@ impl Node {
         !self.is_spare && !self.is_relay()
     }
 
+    /// Whether it is a member of the cluster.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.is_member() && !self.is_joining && !self.is_joining_again
+    }
+
     /// The process has ended, with all that was under way.
     pub(crate) fn end(&mut self) {
         let disk = std::mem::take(&mut self.disk);

@@ -135,6 +135,11 @@ impl Db {
         self.commits.is_decided()
     }
 
+    /// Whether all that has run is decided, or a cluster is to decide it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_decided() || self.has_batch()
+    }
+
     /// Files what has run. True if it changed something.
     pub(super) fn file_done(
         &mut self,

@@ -526,7 +526,7 @@ impl Server {
 
     /// Whether all is decided but what clusters are to decide: a leader under load is hardly ever without that.
     fn are_all_settled(&self) -> bool {
-        self.databases.values().all(|db| db.is_decided() || db.has_batch())
+        self.databases.values().all(Db::is_settled)
     }
 
     /// Whether a configuration can take effect.

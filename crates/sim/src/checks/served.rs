@@ -5,8 +5,10 @@ use super::Verdict;
 /// How long that takes at most, in microseconds, beside what slow helpers of the client's server take meanwhile.
 const MOST_US: u64 = 2_400_000;
 
-/// On lines on which a message is longer than this, so many of them may have to come and go, in microseconds.
+/// A line is long on which a message may be for more than this, in microseconds.
 const LINE_US: usize = 15_000;
+
+/// On long lines so many messages may have to come and go before an answer.
 const MESSAGES_MAX: u64 = 50;
 
 /// What such clients have waited for.

@@ -17,7 +17,7 @@ use crate::clusters::conversion::Conversion;
 use crate::clusters::forwards::Forward;
 use crate::clusters::reading::{Piece, Texts};
 use crate::configuration::{DbConfig, Model};
-use crate::database::{Trigger, server_db};
+use crate::database::{Db, Trigger, server_db};
 use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
@@ -269,7 +269,7 @@ impl Server {
     /// Whether a database can be removed now: all is decided, or would have to be by the cluster. What helpers are at
     /// work on comes to nothing: there may always be something.
     pub(in crate::server) fn can_remove(&self, db: DbId) -> bool {
-        self.databases.is_decided(db) || self.databases.has_batch(db)
+        self.databases.get(db).is_none_or(Db::is_settled)
     }
 
     /// A database is no longer part of its cluster here: what the cluster was to decide, nobody here
