@@ -48,7 +48,10 @@ const LIMITS: &[Limits] = &[
         "crates/server/src/database/conversion.rs",
         &[("FOLLOWED_MAX", "3"), ("TAIL_BYTES_MAX", "20_000")],
     ),
-    ("crates/server/src/clusters/forwards.rs", &[("ASKED_BYTES_MAX", "600")]),
+    (
+        "crates/server/src/clusters/window.rs",
+        &[("ASKED_BYTES_MAX", "600"), ("PAST_BYTES_MAX", "800"), ("PAST_REQUEST_BYTES_MAX", "400")],
+    ),
     ("crates/server/src/database/feeds.rs", &[("STEP_BYTES_MAX", "600")]),
     ("crates/server/src/database/pacing.rs", &[("FLUSH_BYTES_MAX", "2000")]),
     ("crates/server/src/mail.rs", &[("STEP_BYTES_MAX", "300")]),

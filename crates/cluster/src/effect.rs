@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_data::Uuid;
 
 use crate::consensus::Mark;
-use crate::entry::{Entry, Place};
+use crate::entry::{Entry, Place, Text};
 use crate::ids::{LinkId, Position};
 
 /// Severity of a log line, as vlog(8) names them.
@@ -50,8 +50,8 @@ pub enum Effect {
     Send {
         /// Which.
         link: LinkId,
-        /// The bytes.
-        bytes: Vec<u8>,
+        /// The bytes. Long ones may be shared with other connections and the log.
+        bytes: Text,
     },
     /// Close a connection when what is queued has left. Nothing more is heard of it.
     Disconnect {

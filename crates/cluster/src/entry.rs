@@ -8,7 +8,7 @@ use weir_log::clustered::Servers;
 use crate::ids::Position;
 
 /// A text that several hold.
-pub type Text = Arc<[u8]>;
+pub type Text = Arc<Vec<u8>>;
 
 /// Bounds of the election timer, in milliseconds.
 pub(crate) const ELECTION_TIMER_MS: std::ops::RangeInclusive<u64> = 100..=600_000;

@@ -6,12 +6,14 @@
 //! kind is left alone.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use weir_data::Uuid;
 
 use crate::effect::Effect;
+use crate::entry::Text;
 use crate::ids::LinkId;
-use crate::wire::{Decoder, Frame, Hello, Lane};
+use crate::wire::{Decoder, Frame, Hello, Lane, cut_off};
 
 /// A connection attempt follows the last one after at least this, and at most [`BACKOFF_MAX_US`], in
 /// microseconds: each failure doubles it.
@@ -228,7 +230,7 @@ impl Peers {
 
     /// Says something that is no frame.
     pub(crate) fn say(&mut self, id: LinkId, bytes: Vec<u8>) {
-        self.effects.push(Effect::Send { link: id, bytes });
+        self.effects.push(Effect::Send { link: id, bytes: Text::new(bytes) });
     }
 
     /// A connection that works: the next attempt comes soon if it ends.
@@ -370,14 +372,19 @@ impl Peers {
         if self.is_mute {
             return;
         }
+        let send = |bytes| Effect::Send { link, bytes };
         // What goes to one receiver in one round leaves together.
         if let Some(Effect::Send { link: last, bytes }) = self.effects.last_mut()
             && *last == link
+            && let Some(bytes) = Text::get_mut(bytes)
         {
-            return frame.write(bytes);
+            let shared = frame.write(bytes);
+            let pieces = cut_off(bytes, shared);
+            return self.effects.extend(pieces.into_iter().map(send));
         }
         let mut bytes = Vec::new();
-        frame.write(&mut bytes);
-        self.effects.push(Effect::Send { link, bytes });
+        let shared = frame.write(&mut bytes);
+        let pieces = cut_off(&mut bytes, shared);
+        self.effects.extend(iter::once(Text::new(bytes)).chain(pieces).map(send));
     }
 }

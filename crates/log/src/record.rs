@@ -585,8 +585,16 @@ impl Unfinished {
     /// Begins a record at the end of `out`; the body goes behind it. What is left for the header
     /// fits that of a body of 100 to 999 bytes exactly.
     pub(crate) fn begin(magic: Magic, out: &mut Vec<u8>) -> Self {
+        Self::begin_of(magic, out, 100)
+    }
+
+    /// Begins a record whose body will have about so many bytes. Its end moves nothing if the number has
+    /// as many digits as the true one.
+    pub(crate) fn begin_of(magic: Magic, out: &mut Vec<u8>, body_len: usize) -> Self {
         let start = out.len();
-        let room = b"OVSDB  123 \n".len() + magic.name().len() + Hash::TEXT_LEN;
+        let digits = body_len.checked_ilog10().map_or(1, |n| n as usize + 1);
+        let room = b"OVSDB   \n".len() + magic.name().len() + digits + Hash::TEXT_LEN;
+        out.reserve(room + body_len);
         out.resize(start + room, 0);
         Self { magic, start, body: start + room }
     }

@@ -7,6 +7,7 @@
 //! 3. When it is answered or given up, the count of its session is made anew (`note_waited`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use weir_data::Error;
 
@@ -66,6 +67,17 @@ impl Outbound {
     pub(crate) fn places_of(&self, session: SessionId) -> impl Iterator<Item = i64> {
         let places = self.places.range((session, i64::MIN)..=(session, i64::MAX));
         places.map(|(_, place)| *place)
+    }
+
+    /// The place of the first request of each session.
+    pub(crate) fn first_places(&self) -> impl Iterator<Item = i64> {
+        let mut last = None;
+        std::iter::from_fn(move || {
+            let behind = last.map_or(Bound::Unbounded, |last| Bound::Excluded((last, i64::MAX)));
+            let (session, place) = *self.places.range((behind, Bound::Unbounded)).next()?;
+            last = Some(session);
+            Some(place)
+        })
     }
 
     /// Bytes kept for a session's requests.

@@ -337,7 +337,7 @@ impl Store {
             let text = start.zip(len).and_then(|(start, len)| bytes.get(start..)?.get(..len));
             let is_data = |text: &&[u8]| weir_json::validate_value(text).is_ok();
             let text = text.filter(is_data).ok_or(format!("no text of entry {index}"))?;
-            self.fetched.insert(*index, text.into());
+            self.fetched.insert(*index, Text::new(text.to_vec()));
         }
         Ok(())
     }

@@ -183,7 +183,7 @@ impl<'a> Body<'a> {
         if text.array::<2>().is_none() {
             return Err(Malformed("data that is no pair of schema and transaction".into()));
         }
-        Ok(bytes.into())
+        Ok(Text::new(bytes.to_vec()))
     }
 
     fn begin(&mut self) -> Result<Begin, Malformed> {

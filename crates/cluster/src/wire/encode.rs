@@ -3,11 +3,17 @@
 use weir_data::Uuid;
 
 use super::frame::{Begin, Frame, Step};
-use crate::entry::{Content, Entry};
+use crate::entry::{Content, Entry, Text};
 use crate::ids::Position;
 
 /// First bytes of a frame: its length and kind.
 const HEAD: usize = 5;
+
+/// Texts of entries from this length on, in bytes, are sent from where they are.
+pub(crate) const SHARED_BYTES_MIN: usize = 64 << 10;
+
+/// Texts that belong into what was written and are not copied there, each behind so many bytes of it.
+pub(crate) type Shared = Vec<(usize, Text)>;
 
 impl Frame {
     pub(super) const STEP: u8 = 1;
@@ -21,13 +27,13 @@ impl Frame {
     pub(super) const MESSAGE: u8 = 9;
     pub(super) const LOST: u8 = 10;
 
-    /// Appends the frame to what is to be sent.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let start = out.len();
+    /// Appends the frame to what is to be sent, but for long texts.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Shared {
+        let (start, mut shared) = (out.len(), Shared::new());
         out.extend_from_slice(&[0; HEAD]);
         out[start + 4] = match self {
             Self::Step(step) => {
-                write_step(out, step);
+                write_step(out, &mut shared, step);
                 Self::STEP
             }
             Self::Begin(begin) => {
@@ -74,14 +80,29 @@ impl Frame {
             }
             Self::Lost => Self::LOST,
         };
-        let len = out.len() - start - 4;
+        let elsewhere: usize = shared.iter().map(|(_, text)| text.len()).sum();
+        let len = out.len() - start - 4 + elsewhere;
         assert!(len <= super::FRAME_BYTES_MAX, "what is longer is refused before it comes here");
         let len = u32::try_from(len).expect("a frame's limit fits");
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        shared
     }
 }
 
-fn write_step(out: &mut Vec<u8>, step: &Step) {
+/// Cuts off what is behind the first of the texts that belong into the bytes; answers with the texts and that, in
+/// order.
+pub(crate) fn cut_off(bytes: &mut Vec<u8>, shared: Shared) -> Vec<Text> {
+    let mut pieces = Vec::new();
+    for (at, text) in shared.into_iter().rev() {
+        let behind = bytes.split_off(at);
+        pieces.extend((!behind.is_empty()).then(|| Text::new(behind)));
+        pieces.push(text);
+    }
+    pieces.reverse();
+    pieces
+}
+
+fn write_step(out: &mut Vec<u8>, shared: &mut Shared, step: &Step) {
     out.push(step.kind);
     out.push(u8::from(step.reject));
     let numbers = [
@@ -97,7 +118,7 @@ fn write_step(out: &mut Vec<u8>, step: &Step) {
     numbers.into_iter().for_each(|n| number(out, n));
     bytes(out, &step.context);
     number(out, step.entries.len() as u64);
-    step.entries.iter().for_each(|entry| write_entry(out, entry));
+    step.entries.iter().for_each(|entry| write_entry(out, shared, entry));
 }
 
 /// What kind of content an entry has.
@@ -108,14 +129,19 @@ pub(super) mod content {
     pub(crate) const ELECTION_TIMER: u8 = 3;
 }
 
-fn write_entry(out: &mut Vec<u8>, entry: &Entry) {
+fn write_entry(out: &mut Vec<u8>, shared: &mut Shared, entry: &Entry) {
     position(out, entry.at);
     match &entry.content {
         Content::Empty => out.push(content::EMPTY),
         Content::Data { eid, text } => {
             out.push(content::DATA);
             uuid(out, *eid);
-            bytes(out, text);
+            if text.len() < SHARED_BYTES_MIN {
+                bytes(out, text);
+            } else {
+                number(out, text.len() as u64);
+                shared.push((out.len(), text.clone()));
+            }
         }
         Content::Servers(servers) => {
             out.push(content::SERVERS);

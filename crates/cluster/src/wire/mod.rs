@@ -22,6 +22,7 @@ mod hello;
 mod probes;
 
 pub(crate) use decode::{Decoder, Said, THINGS_MAX};
+pub(crate) use encode::cut_off;
 pub(crate) use frame::{Begin, Frame, Step};
 pub(crate) use hello::{Hello, Lane, Promise};
 

@@ -5,6 +5,7 @@ use weir_data::Uuid;
 
 use weir_log::clustered::Servers;
 
+use super::encode::SHARED_BYTES_MIN;
 use super::*;
 use crate::entry::{Content, Entry};
 use crate::ids::{PLACE_MAX, Position};
@@ -31,7 +32,9 @@ fn timer() -> impl Strategy<Value = u64> {
 }
 
 fn content() -> impl Strategy<Value = Content> {
-    let data = (uuid(), "[a-z]{0,300}").prop_map(|(eid, text)| {
+    let long = (SHARED_BYTES_MIN..2 * SHARED_BYTES_MIN).prop_map(|len| "x".repeat(len));
+    let text = prop_oneof![9 => "[a-z]{0,300}", 1 => long];
+    let data = (uuid(), text).prop_map(|(eid, text)| {
         let text = format!("[null,{{\"a\":\"{text}\"}}]").into_bytes();
         Content::Data { eid, text: text.into() }
     });
@@ -119,7 +122,11 @@ fn all_of(bytes: &[u8], piece: usize) -> Result<Vec<Said>, Malformed> {
 fn written(hello: &Hello, frames: &[Frame]) -> Vec<u8> {
     let mut bytes = vec![];
     hello.write(&mut bytes);
-    frames.iter().for_each(|frame| frame.write(&mut bytes));
+    for frame in frames {
+        let shared = frame.write(&mut bytes);
+        let pieces = cut_off(&mut bytes, shared);
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+    }
     bytes
 }
 

@@ -391,7 +391,7 @@ fn note(opened: &mut Opened, record: &Record<'_>, place: impl Fn(&[u8]) -> Place
             opened.entries.truncate((entry.index - first) as usize);
             let content = match (&entry.data, &entry.servers, entry.election_timer) {
                 (Some((text, eid)), ..) => {
-                    Content::Data { eid: *eid, text: text.as_bytes().into() }
+                    Content::Data { eid: *eid, text: text.as_bytes().to_vec().into() }
                 }
                 (None, Some(servers), _) => Content::Servers(servers.clone().into()),
                 (None, None, Some(ms)) => Content::ElectionTimer(ms),

@@ -29,16 +29,33 @@ pub enum DataText<'a> {
     },
 }
 
+/// What stands for a part that is missing.
+const NULL: &[u8] = b"null";
+
+/// About how many bytes an entry's record has besides its data: `{"term":12,"index":123456,"eid":"..","data":..}`.
+const AROUND_DATA: usize = 100;
+
 impl DataText<'_> {
+    /// How many bytes [`DataText::write`] appends.
+    fn len(self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::Pair { schema, transaction } => {
+                let len = |part: Option<&[u8]>| part.unwrap_or(NULL).len();
+                len(schema) + len(transaction) + 3
+            }
+        }
+    }
+
     /// Appends `[SCHEMA,TRANSACTION]`.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Self::Whole(text) => out.extend_from_slice(text),
             Self::Pair { schema, transaction } => {
                 out.push(b'[');
-                out.extend_from_slice(schema.unwrap_or(b"null"));
+                out.extend_from_slice(schema.unwrap_or(NULL));
                 out.push(b',');
-                out.extend_from_slice(transaction.unwrap_or(b"null"));
+                out.extend_from_slice(transaction.unwrap_or(NULL));
                 out.push(b']');
             }
         }
@@ -68,7 +85,12 @@ impl EntryText<'_> {
     /// Appends the entry's record; answers where in `out` the text of its data is, empty if there
     /// is none.
     pub fn write(&self, out: &mut Vec<u8>) -> Range<usize> {
-        let record = Unfinished::begin(Magic::Clustered, out);
+        let record = match self.data {
+            Some((data, _)) => {
+                Unfinished::begin_of(Magic::Clustered, out, data.len() + AROUND_DATA)
+            }
+            None => Unfinished::begin(Magic::Clustered, out),
+        };
         let mut members = Members::begin(out);
         members.optional_string("comment", self.comment);
         members.unsigned("term", self.term);

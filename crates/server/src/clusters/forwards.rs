@@ -5,22 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_cluster::Position;
 use weir_data::Uuid;
 
+use crate::clusters::window::{Way, Window};
 use crate::database::{Ran, Trigger};
 use crate::ids::SessionId;
 use crate::outbound::Outbound;
 use crate::session::locks::Held;
-
-/// The leader is asked for no more than this before it has answered, in bytes, or for one that is longer. More would wait in
-/// front of its connection, which ends when too much does, and be sent anew behind that.
-pub(crate) const ASKED_BYTES_MAX: usize = 16 << 20;
 
 /// What is known of a request.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Nobody has been asked, or not the one who leads now.
     New,
-    /// The leader has been asked.
-    Asked,
+    /// The leader has been asked, and has not answered.
+    Asked(Way),
     /// The entry of its id is on its way, at this place, with this reply if it is known.
     Entry(Position, Option<Vec<u8>>),
     /// The request changes nothing, as of an entry.
@@ -52,7 +49,7 @@ impl Forward {
         match self.state {
             State::New => self.attempts > 0 && self.trigger.runs_once(),
             // What reads may have been read again, behind the entry.
-            State::Asked | State::Empty(..) => self.trigger.reads_once(),
+            State::Asked(_) | State::Empty(..) => self.trigger.reads_once(),
             State::Entry(..) | State::Waits(_) => false,
         }
     }
@@ -110,7 +107,7 @@ impl Forwards {
 
     /// What the answer to this attempt is about, unless another attempt has followed it, or is to.
     pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
-        let is_asked = |forward: &Forward| matches!(forward.state, State::Asked);
+        let is_asked = |forward: &Forward| matches!(forward.state, State::Asked(_));
         self.get_mut(eid).filter(|forward| is_asked(forward) && forward.attempts == attempt + 1)
     }
 
@@ -151,7 +148,7 @@ impl Forwards {
             if is_sent && open.contains(&session) {
                 in_doubt.insert(session);
             }
-            let is_open = matches!(forward.state, State::New | State::Asked);
+            let is_open = matches!(forward.state, State::New | State::Asked(_));
             if is_sent && is_open && forward.trigger.runs_once() {
                 open.insert(session);
             }
@@ -215,13 +212,50 @@ impl Forwards {
         self.message_bytes
     }
 
-    /// How many bytes more the leader may be asked for before it answers. `None` if it has no question, and may be asked for
-    /// anything.
-    pub(crate) fn room(&self) -> Option<usize> {
-        let asked = self.by_number.values().filter(|one| matches!(one.state, State::Asked));
-        let mut bytes = asked.map(|forward| forward.trigger.message.len());
-        let first = bytes.next()?;
-        Some(ASKED_BYTES_MAX.saturating_sub(first + bytes.sum::<usize>()))
+    /// The requests that the leader is to be asked now, of sessions that are free to ask, in order, and how.
+    pub(crate) fn to_ask(&self, is_free: impl Fn(SessionId) -> bool) -> Vec<(i64, Way)> {
+        let mut window = Window::default();
+        for Forward { trigger, state, .. } in self.by_number.values() {
+            if let State::Asked(way) = state {
+                window.note(*way, trigger.message.len());
+            }
+        }
+        let is_free = |number: &i64| {
+            let session = self.by_number[number].trigger.origin.session();
+            session.is_none_or(&is_free)
+        };
+        let mut admits =
+            |way, number| window.admits(way, self.by_number[&number].trigger.message.len());
+        let (mut asked, mut next) = (Vec::new(), None);
+        for number in self.new_ones().into_iter().filter(is_free) {
+            if !admits(Way::InOrder, number) {
+                next = Some(number);
+                break;
+            }
+            asked.push((number, Way::InOrder));
+        }
+        if let Some(next) = next {
+            let is_new = |number: &i64| matches!(self.by_number[number].state, State::New);
+            let mut firsts: Vec<i64> = self.outbound.first_places().collect();
+            firsts.retain(|number| *number > next && is_new(number) && is_free(number));
+            firsts.sort_unstable();
+            let past = firsts.into_iter().filter(|number| admits(Way::Past, *number));
+            asked.extend(past.map(|number| (number, Way::Past)));
+        }
+        asked
+    }
+
+    /// Takes out what clients have asked for that have left, but what is under locks: who owns those now waits until
+    /// it is decided.
+    pub(crate) fn take_gone(&mut self, is_there: impl Fn(SessionId) -> bool) -> Vec<Trigger> {
+        let is_gone = |(_, forward): &(&i64, &Forward)| {
+            let Trigger { origin, locks, .. } = &forward.trigger;
+            let is_gone = origin.session().is_some_and(|session| !is_there(session));
+            is_gone && locks.as_ref().is_none_or(Vec::is_empty)
+        };
+        let gone: Vec<i64> =
+            self.by_number.iter().filter(is_gone).map(|(number, _)| *number).collect();
+        gone.into_iter().map(|number| self.take_number(number).trigger).collect()
     }
 
     /// What is kept for those that have come while nobody led.
@@ -256,7 +290,7 @@ impl Forwards {
         let is_due = |(_, forward): &(&i64, &Forward)| match &forward.state {
             State::Entry(at, Some(_)) => at.index <= applied && at.term == term,
             State::Empty(at, _) | State::Waits(at) | State::Entry(at, None) => at.index <= applied,
-            State::New | State::Asked => false,
+            State::New | State::Asked(_) => false,
         };
         let due: Vec<i64> =
             self.by_number.iter().filter(is_due).map(|(number, _)| *number).collect();
@@ -266,7 +300,7 @@ impl Forwards {
     /// The connection to the leader has ended: what it has not answered it is asked again.
     pub(crate) fn ask_unanswered_again(&mut self) {
         for forward in self.by_number.values_mut() {
-            if matches!(forward.state, State::Asked) {
+            if matches!(forward.state, State::Asked(_)) {
                 forward.state = State::New;
             }
         }
@@ -298,6 +332,7 @@ impl Forwards {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::window::ASKED_BYTES_MAX;
 
     /// This server came to lead, and leads no more before it has run the first of them.
     #[test]
@@ -321,7 +356,7 @@ mod tests {
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         let ask = |forwards: &mut Forwards| {
             let asked = forwards.number(number);
-            (asked.attempts, asked.state) = (asked.attempts + 1, State::Asked);
+            (asked.attempts, asked.state) = (asked.attempts + 1, State::Asked(Way::InOrder));
         };
         ask(&mut forwards);
         assert!(forwards.answered(eid, 0).is_some());
@@ -338,26 +373,71 @@ mod tests {
         assert_eq!(forwards.number(number).attempts, 2);
     }
 
+    /// A request of so many bytes by this session.
+    fn of(session: u64, eid: u128, bytes: usize) -> Trigger {
+        let mut trigger = Trigger::empty(Uuid::from_u128(eid));
+        let text = format!("[\"{}\"]", "x".repeat(bytes - 4));
+        let text = weir_json::TextBuf::validate(text.into_bytes()).expect("an array");
+        trigger.message = std::sync::Arc::new(text);
+        trigger.origin.asker = crate::origin::Asker::Session(SessionId(session));
+        trigger
+    }
+
+    fn ask(forwards: &mut Forwards) -> Vec<(u128, Way)> {
+        let to_ask = forwards.to_ask(|session| session != SessionId(9));
+        let asked = to_ask.into_iter().map(|(number, way)| {
+            let forward = forwards.number(number);
+            forward.state = State::Asked(way);
+            (forward.trigger.origin.eid.to_u128(), way)
+        });
+        asked.collect()
+    }
+
     #[test]
-    fn the_leader_is_asked_for_so_much_at_a_time_and_for_anything_if_it_has_answered() {
-        let half = |eid: u128| {
-            let mut trigger = Trigger::empty(Uuid::from_u128(eid));
-            let text = format!("[\"{}\"]", "x".repeat(ASKED_BYTES_MAX / 2 - 4));
-            let text = weir_json::TextBuf::validate(text.into_bytes()).expect("an array");
-            trigger.message = std::sync::Arc::new(text);
-            trigger
-        };
+    fn who_asks_for_much_has_nobody_else_wait() {
         let mut forwards = Forwards::default();
-        (1..=2).for_each(|eid| forwards.push(half(eid), 0));
-        assert_eq!((forwards.room(), forwards.message_bytes()), (None, ASKED_BYTES_MAX));
-        for (number, room) in forwards.new_ones().into_iter().zip([ASKED_BYTES_MAX / 2, 0]) {
-            forwards.number(number).state = State::Asked;
-            assert_eq!(forwards.room(), Some(room));
+        let asked =
+            [(1, ASKED_BYTES_MAX), (1, 10), (2, 10), (3, 2 << 20), (2, 10), (4, 10), (9, 10)];
+        for (eid, (session, bytes)) in (1..).zip(asked) {
+            forwards.push(of(session, eid, bytes), 0);
         }
+        let bytes: usize = asked.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(forwards.message_bytes(), bytes);
+        // The second ones of sessions 1 and 2, the long one of 3, and session 9, which is busy, wait.
+        assert_eq!(ask(&mut forwards), [(1, Way::InOrder), (3, Way::Past), (6, Way::Past)]);
+        assert_eq!(ask(&mut forwards), []);
+        forwards.take(Uuid::from_u128(3));
+        assert_eq!(ask(&mut forwards), [(5, Way::Past)], "that was answered");
         forwards.take(Uuid::from_u128(1));
-        assert_eq!(forwards.room(), Some(ASKED_BYTES_MAX / 2), "it has answered");
+        assert_eq!(ask(&mut forwards), [(2, Way::InOrder), (4, Way::InOrder)]);
         forwards.ask_again();
-        assert_eq!((forwards.room(), forwards.message_bytes()), (None, ASKED_BYTES_MAX / 2));
+        assert_eq!(ask(&mut forwards), [2, 4, 5, 6].map(|eid| (eid, Way::InOrder)));
+    }
+
+    #[test]
+    fn what_is_longer_than_all_goes_when_nothing_is_asked_in_order() {
+        let mut forwards = Forwards::default();
+        forwards.push(of(1, 1, 10), 0);
+        assert_eq!(ask(&mut forwards), [(1, Way::InOrder)]);
+        forwards.push(of(2, 2, ASKED_BYTES_MAX + 1), 0);
+        forwards.push(of(3, 3, 10), 0);
+        assert_eq!(ask(&mut forwards), [(3, Way::Past)]);
+        forwards.take(Uuid::from_u128(1));
+        assert_eq!(ask(&mut forwards), [(2, Way::InOrder)]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_asked_again_but_under_locks() {
+        let mut forwards = Forwards::default();
+        let mut under_lock = of(1, 2, 10);
+        under_lock.locks = Some(vec![Held::elsewhere("lock".to_owned())]);
+        forwards.push(of(1, 1, 10), 0);
+        forwards.push(under_lock, 0);
+        forwards.push(of(2, 3, 10), 0);
+        let gone = forwards.take_gone(|session| session == SessionId(2));
+        let gone: Vec<u128> = gone.iter().map(|trigger| trigger.origin.eid.to_u128()).collect();
+        assert_eq!(gone, [1]);
+        assert_eq!(forwards.new_ones().len(), 2);
     }
 
     #[test]

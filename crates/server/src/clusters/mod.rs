@@ -26,6 +26,7 @@ pub(crate) mod reading;
 pub(crate) mod receiving;
 pub(crate) mod repetitions;
 pub(crate) mod unapplied;
+pub(crate) mod window;
 
 use std::collections::BTreeMap;
 

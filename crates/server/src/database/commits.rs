@@ -10,7 +10,7 @@ use weir_cluster::{Position, Proposal};
 use weir_data::{Delta, Error, Uuid};
 use weir_history::{Name, Record};
 use weir_json::object;
-use weir_log::standalone::{self, Form, Style};
+use weir_log::standalone::{self, Style};
 
 use crate::database::Db;
 use crate::database::clustered::Follower;
@@ -19,8 +19,7 @@ use crate::effect::Effect;
 use crate::ids::DbId;
 use crate::origin::Origin;
 use crate::shell::Shell;
-use crate::text_limit::{TEXT_BYTES_MAX, too_long};
-use crate::work::{MadeRecord, record_of};
+use crate::work::{Made, MadeRecord, entry_text, record_of};
 
 /// Room that is made for a batch's records at once, if the last batch's were as long, in bytes.
 const RECORDS_ROOM_MAX: usize = 64 << 10;
@@ -208,25 +207,9 @@ impl Db {
         comment: Option<String>,
     ) -> Result<Option<Recorded>, Error> {
         let store = self.tables.store().expect("the change has just been made there");
-        let (date_ms, mut text) = (shell.wall_ms(), b"[null,".to_vec());
-        let form = Form::Difference;
-        let comment_text = comment.as_deref();
-        let is_any = standalone::write_transaction_json(
-            form,
-            &mut text,
-            delta,
-            store,
-            date_ms,
-            comment_text,
-        );
-        if !is_any {
-            return Ok(None);
-        }
-        text.push(b']');
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(too_long("a change"));
-        }
-        Ok(Some(self.propose_text(eid, text, (date_ms, comment))))
+        let date_ms = shell.wall_ms();
+        let text = entry_text(Vec::new(), delta, store, date_ms, comment.as_deref())?;
+        Ok(text.map(|text| self.propose_text(eid, text, (date_ms, comment))))
     }
 
     /// Adds an entry, or a durable record, that changes nothing. `None` if there is nothing to add it to.
@@ -342,21 +325,20 @@ impl Db {
         &mut self.commits.done
     }
 
-    /// Adds a record that has been made elsewhere, if there is one.
-    pub(super) fn add_record(
+    /// Adds what has been made elsewhere, if there is anything.
+    pub(super) fn add_made(
         &mut self,
-        made: Option<MadeRecord>,
+        made: Option<Made>,
         (eid, comment): (Uuid, Option<String>),
         is_durable: bool,
     ) -> Option<Recorded> {
-        let MadeRecord { bytes, record, date_ms } = made?;
-        if self.storage.is_clustered() {
-            let start = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let mut text = b"[null,".to_vec();
-            text.extend_from_slice(bytes[start..].trim_ascii_end());
-            text.push(b']');
-            return Some(self.propose_text(eid, text, (date_ms, comment)));
-        }
+        let MadeRecord { bytes, record, date_ms } = match made? {
+            Made::Record(made) => made,
+            Made::Entry { text, date_ms } => {
+                return Some(self.propose_text(eid, text, (date_ms, comment)));
+            }
+        };
+        assert!(!self.storage.is_clustered(), "a cluster keeps entries");
         let commits = &mut self.commits;
         if commits.records.is_empty() {
             commits.records = bytes;

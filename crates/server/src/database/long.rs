@@ -317,7 +317,7 @@ impl Databases {
             panic!("a helper answers what it was asked")
         };
         let id = trigger.origin.db;
-        let Written { database, outcome, record, message, .. } = written;
+        let Written { database, outcome, made, message, .. } = written;
         trigger.message = message;
         if self.get(id).is_none() {
             // A configuration file has removed it.
@@ -332,8 +332,8 @@ impl Databases {
                 let judged = self.judge(shell, sessions, trigger, done, Writes::Accepted);
                 judged.is_some_and(|(trigger, done)| {
                     let (db, eid) = (self.open(id), trigger.entry_id());
-                    let record = record.filter(|_| done.delta.is_some());
-                    let record = db.add_record(record, (eid, done.comment), done.durable);
+                    let made = made.filter(|_| done.delta.is_some());
+                    let record = db.add_made(made, (eid, done.comment), done.durable);
                     let change = done.delta.map(|delta| (delta, record));
                     db.file_done(Some((trigger, done.reply)), change)
                 })

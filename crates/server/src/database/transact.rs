@@ -21,7 +21,7 @@ use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::shell::Shell;
-use crate::work::{MadeRecord, append_error, operations};
+use crate::work::{Made, MadeRecord, append_error, operations};
 
 /// The most that one transaction may cost in a step of the core, in units of about 50 ns; what
 /// costs more runs with a helper.
@@ -367,7 +367,9 @@ impl Databases {
     ) {
         let db = self.open(id);
         let record = match joining {
-            Joining::Recorded(made) => db.add_record(made, (Uuid::ZERO, None), false),
+            Joining::Recorded(made) => {
+                db.add_made(made.map(Made::Record), (Uuid::ZERO, None), false)
+            }
             Joining::Unrecorded => {
                 let recorded =
                     db.record(shell, &delta, (Uuid::ZERO, None), false, Writes::Accepted);

@@ -8,6 +8,7 @@ mod examine;
 mod follow;
 mod garbage;
 mod load;
+mod made;
 mod mirroring;
 mod nature;
 mod pages;
@@ -21,7 +22,6 @@ use std::fmt;
 
 use weir_data::Snapshot;
 use weir_engine::Outcome;
-use weir_history::{Name, Record};
 use weir_json::TextBuf;
 use weir_monitor::{ConditionChange, LateBodies, LateUpdates};
 
@@ -44,6 +44,7 @@ pub use weir_engine::{Watcher, Word};
 pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
 pub(crate) use load::Rows;
+pub(crate) use made::{Made, MadeRecord, entry_text, record_of};
 pub(crate) use mirroring::Reading;
 pub(crate) use nature::Nature;
 pub(crate) use recast::{
@@ -59,21 +60,6 @@ pub(crate) const EXAMINE_BYTES_MIN: usize = 1 << 20;
 
 /// `_comment` of a converted file's snapshot.
 pub(crate) const CONVERSION_COMMENT: &str = "converted by ovsdb-server";
-
-/// A log record that a helper has made.
-pub(crate) struct MadeRecord {
-    pub(crate) bytes: Vec<u8>,
-    /// What the change log is told of it.
-    pub(crate) record: Record,
-    /// The record's `_date`.
-    pub(crate) date_ms: i64,
-}
-
-/// What the change log is told of a record.
-pub(crate) fn record_of(written: weir_log::record::Written) -> Record {
-    let weir_log::record::Written { hash, body_len, is_marked } = written;
-    Record { name: Name::Hash(hash.0), body_len, is_marked }
-}
 
 /// A piece of work.
 pub enum Work {

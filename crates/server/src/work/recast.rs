@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
         date_ms: i64,
     },
     /// What an entry says.
-    Entry(Arc<[u8]>),
+    Entry(weir_cluster::Text),
 }
 
 /// What came out of it.

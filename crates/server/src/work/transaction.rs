@@ -12,8 +12,7 @@ use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Style};
 
 use crate::origin::Identity;
-use crate::text_limit::{TEXT_BYTES_MAX, too_long};
-use crate::work::{EXAMINE_BYTES_MIN, MadeRecord, record_of};
+use crate::work::{EXAMINE_BYTES_MIN, Made, MadeRecord, entry_text, record_of};
 
 /// A request, and all that it needs besides tables.
 pub(crate) struct Request {
@@ -36,7 +35,7 @@ pub struct Write {
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
     pub(crate) refused: Option<String>,
-    /// The record goes to other servers, and may not be too long for that.
+    /// What changed becomes an entry of a cluster's log, and may not be too long for that.
     pub(crate) is_clustered: bool,
     /// What the transaction may cost if others wait, in units of about 50 ns.
     pub(crate) budget: u64,
@@ -95,8 +94,8 @@ pub(crate) enum Failed {
 pub struct Written {
     pub(crate) database: Box<Database>,
     pub(crate) outcome: Outcome,
-    /// The log record of what changed, if that is for the file.
-    pub(crate) record: Option<MadeRecord>,
+    /// What is kept of what changed, if that is for the file.
+    pub(crate) made: Option<Made>,
     /// Of the request; an empty one if it was big and has changed something: nobody runs it again.
     pub(crate) message: Arc<TextBuf>,
     /// The message all the same, where nobody was asked whether the transaction may go on.
@@ -130,8 +129,8 @@ impl Write {
     /// The tables as they are, for nobody waits for the transaction any more.
     pub(crate) fn stopped(self) -> Written {
         let Self { request: Request { message, .. }, database, .. } = self;
-        let (outcome, record) = (Outcome::TooLong { cost: 0 }, None);
-        Written { database, outcome, record, message, uncut: None }
+        let outcome = Outcome::TooLong { cost: 0 };
+        Written { database, outcome, made: None, message, uncut: None }
     }
 
     /// Runs the transaction on the tables.
@@ -165,7 +164,7 @@ impl Write {
                 weir_engine::execute(&mut database, operations, env)
             })
         });
-        let (mut record, mut uncut) = (None, None);
+        let (mut made, mut uncut) = (None, None);
         if let Outcome::Done(done) = &mut outcome
             && let Some(delta) = &done.delta
         {
@@ -177,24 +176,33 @@ impl Write {
                 uncut = watcher.is_none().then_some(message);
                 bytes.reserve_exact(length);
             }
-            let written =
-                standalone::write_transaction_as(style, &mut bytes, delta, store, date_ms, comment);
-            record =
-                written.map(|written| MadeRecord { bytes, record: record_of(written), date_ms });
-            let refused = refused.map(|error| Error::io(None, &error));
-            let exceeds = |made: &MadeRecord| is_clustered && made.bytes.len() > TEXT_BYTES_MAX;
-            let refused = match &record {
-                Some(made) if exceeds(made) => refused.or_else(|| Some(too_long("a change"))),
-                _ => refused,
+            let kept = match is_clustered {
+                true => entry_text(bytes, delta, store, date_ms, comment)
+                    .map(|text| text.map(|text| Made::Entry { text, date_ms })),
+                false => {
+                    let out = &mut bytes;
+                    let written = standalone::write_transaction_as(
+                        style, out, delta, store, date_ms, comment,
+                    );
+                    Ok(written
+                        .map(record_of)
+                        .map(|record| Made::Record(MadeRecord { bytes, record, date_ms })))
+                }
             };
-            if let (Some(_), Some(error)) = (&record, refused) {
-                database.revert(delta);
-                append_error(&mut done.reply, &error);
-                done.delta = None;
-                record = None;
+            let kept = match refused {
+                Some(error) if !matches!(kept, Ok(None)) => Err(Error::io(None, &error)),
+                _ => kept,
+            };
+            match kept {
+                Ok(kept) => made = kept,
+                Err(error) => {
+                    database.revert(delta);
+                    append_error(&mut done.reply, &error);
+                    done.delta = None;
+                }
             }
         }
-        Written { database, outcome, record, message: request.message, uncut }
+        Written { database, outcome, made, message: request.message, uncut }
     }
 }
 
@@ -211,7 +219,7 @@ impl Written {
                 self.database.revert(&delta);
             }
             self.outcome = Outcome::TooLong { cost: 0 };
-            self.record = None;
+            self.made = None;
             self.message = self.uncut.take().unwrap_or_else(|| std::mem::take(&mut self.message));
         }
     }

@@ -351,7 +351,7 @@ fn the_records_of_a_copy_say_where_they_are() {
 #[test]
 fn entries_had_better_come_later_while_much_is_on_its_way() {
     let mut steps = Steps::default();
-    let text: Arc<[u8]> = vec![b' '; 32 << 20].into();
+    let text = Arc::new(vec![b' '; 32 << 20]);
     let content = crate::Content::Data { eid: Uuid::from_u128(1), text };
     let at = Position { term: 1, index: 1 };
     let entries = [Entry { at, content }];

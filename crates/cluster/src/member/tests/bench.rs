@@ -39,7 +39,7 @@ pub(super) fn three() -> Servers {
 
 pub(super) fn data(term: u64, index: u64) -> Entry {
     let content =
-        Content::Data { eid: Uuid::from_u128(index.into()), text: Arc::from(*b"[null,{}]") };
+        Content::Data { eid: Uuid::from_u128(index.into()), text: Arc::new(b"[null,{}]".to_vec()) };
     Entry { at: Position { term, index }, content }
 }
 
@@ -369,7 +369,7 @@ impl Bench {
             Effect::Left => self.has_left = true,
             Effect::Forgot { .. } => self.has_forgotten = true,
             Effect::Crash { why } => panic!("{why}"),
-            Effect::Send { link, bytes } => self.sent.push((link, bytes)),
+            Effect::Send { link, bytes } => self.sent.push((link, bytes.to_vec())),
             Effect::RewriteFile => self.is_to_be_rewritten = true,
             Effect::DropSnapshot | Effect::DropCopy => {}
         }
@@ -442,7 +442,7 @@ impl Bench {
 
     /// The leader proposes an entry of this id.
     pub(super) fn propose(&mut self, n: u128) -> Position {
-        let proposal = Proposal { eid: Uuid::from_u128(n), text: (*b"[null,{}]").into() };
+        let proposal = Proposal { eid: Uuid::from_u128(n), text: Arc::new(b"[null,{}]".to_vec()) };
         let at = self.member.propose(self.now_us, vec![proposal]).expect("it leads");
         self.run();
         at

@@ -55,7 +55,7 @@ fn what_has_taken_effect_is_appended_to_a_copy_before_that_takes_the_place_of_th
 
 /// The text of an entry, four of which are more than is kept for a copy.
 fn long() -> Text {
-    format!("[null,{}{{}}]", " ".repeat(70 << 20)).as_bytes().into()
+    format!("[null,{}{{}}]", " ".repeat(70 << 20)).into_bytes().into()
 }
 
 #[test]

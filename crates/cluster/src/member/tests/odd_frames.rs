@@ -68,8 +68,10 @@ impl Rng {
             0 => Content::Servers(Arc::new(self.servers())),
             1 => Content::ElectionTimer(self.near(1000)),
             2 => Content::ElectionTimer(self.below(3) * 100_000_000),
-            3 => Content::Data { eid: Uuid::from_u128(1), text: Arc::from(*b"[null,") },
-            4 | 5 => Content::Data { eid: Uuid::from_u128(2), text: Arc::from(*b"[null,{}]") },
+            3 => Content::Data { eid: Uuid::from_u128(1), text: Arc::new(b"[null,".to_vec()) },
+            4 | 5 => {
+                Content::Data { eid: Uuid::from_u128(2), text: Arc::new(b"[null,{}]".to_vec()) }
+            }
             _ => Content::Empty,
         }
     }

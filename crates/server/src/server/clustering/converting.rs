@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use weir_cluster::{Content, Entry, Position, Proposal};
+use weir_cluster::{Content, Entry, Position, Proposal, Text};
 use weir_data::{Error, Uuid};
 use weir_engine::Converted;
 
@@ -267,7 +267,7 @@ impl Server {
     }
 
     /// A helper makes the tables that a committed entry asks for.
-    fn follow_conversion(&mut self, db: DbId, at: Position, entry: Arc<[u8]>) {
+    fn follow_conversion(&mut self, db: DbId, at: Position, entry: Text) {
         self.end_conversion_under_way(db);
         let tables = self.databases.get(db).expect("entries take effect on tables").tables();
         let (snapshot, seed) = (tables.snapshot(), self.shell.seed());

@@ -19,7 +19,7 @@ use crate::clusters::reading::{Piece, Texts};
 use crate::configuration::{DbConfig, Model};
 use crate::database::{Db, Trigger, server_db};
 use crate::effect::{Effect, Framing, Level, Step};
-use crate::ids::{Bytes, DbId, LinkId, PeerPortId, SyncTime, WorkId};
+use crate::ids::{DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
 use crate::server::clustering::converting::forget;
 
@@ -199,7 +199,7 @@ impl Server {
             Wanted::Send { link, bytes } => {
                 let link = self.clusters.part(db).and_then(|part| part.links.get(&link));
                 if let Some(link) = link.copied() {
-                    self.shell.ask(Effect::SendTo { link, bytes: Bytes::new(bytes) });
+                    self.shell.ask(Effect::SendTo { link, bytes });
                 }
             }
             Wanted::Disconnect { link } => {
@@ -216,6 +216,7 @@ impl Server {
                 let part = self.clusters.part_mut(db);
                 if part.member.leader() == Some(peer) {
                     part.forwards.ask_unanswered_again();
+                    self.forget_gone(db);
                     self.states.ask_again(db, self.shell.now_us());
                 }
             }
@@ -391,6 +392,7 @@ impl Server {
         }
         part.again_us = None;
         part.forwards.ask_again();
+        self.forget_gone(db);
         // While nobody was known to lead, an answer may have come, and the leader may be the same again.
         self.states.ask_again(db, self.shell.now_us());
     }

@@ -10,9 +10,10 @@ use weir_json::{Text, TextBuf};
 
 use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Asked;
-use crate::clusters::forwards::{ASKED_BYTES_MAX, State};
+use crate::clusters::forwards::State;
 use crate::clusters::message::{Message, Outcome, Request};
 use crate::clusters::repetitions::Attempt;
+use crate::clusters::window::Way;
 use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
 use crate::ids::{DbId, SessionId};
@@ -51,10 +52,17 @@ impl Server {
             }
         }
         self.run_arrived(db);
-        let part = self.clusters.part_mut(db);
-        let new_ones = part.forwards.new_ones();
-        let mut room = if new_ones.is_empty() { None } else { part.forwards.room() };
-        for number in new_ones {
+        if self.clusters.part_mut(db).member.may_propose() {
+            self.run_all_own(db);
+        } else {
+            self.ask_leader(db);
+        }
+        self.hurry_for_members(db);
+    }
+
+    /// This member leads: what its clients have asked for runs here.
+    fn run_all_own(&mut self, db: DbId) {
+        for number in self.clusters.part_mut(db).forwards.new_ones() {
             let part = self.clusters.part_mut(db);
             // Whose client was disconnected by one before it is gone.
             if !part.forwards.has(number) {
@@ -65,30 +73,43 @@ impl Server {
             if session.is_some_and(|session| self.at_work(db).any(|busy| busy == session)) {
                 continue;
             }
-            let part = self.clusters.part_mut(db);
-            if part.member.may_propose() {
-                if !self.run_own(db, number) {
-                    break;
-                }
-            } else if let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) {
-                // Who could not be asked is asked again later, and who comes behind that after it.
-                if part.again_us.is_some() {
-                    break;
-                }
-                // What it may have become in an earlier term takes effect first, and so does what its session asked
-                // behind it: a leader that has that would run it anew on top.
-                if part.forwards.number(number).attempts > 0 && !part.has_earlier_terms() {
-                    break;
-                }
-                let bytes = part.forwards.number(number).trigger.message.len();
-                if room.is_some_and(|room| room < bytes) {
-                    break;
-                }
-                room = Some(room.unwrap_or(ASKED_BYTES_MAX).saturating_sub(bytes));
-                self.send_request(db, number, leader);
+            if !self.run_own(db, number) {
+                break;
             }
         }
-        self.hurry_for_members(db);
+    }
+
+    /// Another member leads, and is asked for what it has not been asked.
+    fn ask_leader(&mut self, db: DbId) {
+        let part = self.clusters.part_mut(db);
+        let Some(leader) = part.member.leader().filter(|id| *id != part.member.id()) else {
+            return;
+        };
+        // What a session asked before, and a helper of this member has since it led, comes first.
+        let busy: BTreeSet<SessionId> = self.at_work(db).collect();
+        let part = self.clusters.part_mut(db);
+        for (number, way) in part.forwards.to_ask(|session| !busy.contains(&session)) {
+            let part = self.clusters.part_mut(db);
+            // Who could not be asked is asked again later, and who comes behind that after it.
+            if part.again_us.is_some() {
+                break;
+            }
+            // What it may have become in an earlier term takes effect first, and so does what its session asked
+            // behind it: a leader that has that would run it anew on top.
+            if part.forwards.number(number).attempts > 0 && !part.has_earlier_terms() {
+                break;
+            }
+            self.send_request(db, number, (leader, way));
+        }
+    }
+
+    /// What clients asked of the leader that have left it is not asked once more.
+    pub(super) fn forget_gone(&mut self, db: DbId) {
+        let Self { sessions, clusters, .. } = self;
+        let gone = clusters.part_mut(db).forwards.take_gone(|session| sessions.has(session));
+        for trigger in gone {
+            self.lose_request(trigger);
+        }
     }
 
     /// Whoever has the tables is not to keep other members waiting, nor what they have committed.
@@ -268,7 +289,7 @@ impl Server {
         true
     }
 
-    fn send_request(&mut self, db: DbId, number: i64, leader: Uuid) {
+    fn send_request(&mut self, db: DbId, number: i64, (leader, way): (Uuid, Way)) {
         let now_us = self.shell.now_us();
         let Self { sessions, clusters, .. } = self;
         let part = clusters.part_mut(db);
@@ -292,7 +313,7 @@ impl Server {
             let forward = part.forwards.number(number);
             forward.since.get_or_insert(committed);
             forward.attempts += 1;
-            forward.state = State::Asked;
+            forward.state = State::Asked(way);
         } else {
             part.again_us.get_or_insert(now_us + AGAIN_US);
         }
