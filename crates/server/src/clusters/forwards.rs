@@ -237,7 +237,7 @@ impl Forwards {
         if let Some(next) = next {
             let is_new = |number: &i64| matches!(self.by_number[number].state, State::New);
             let mut firsts: Vec<i64> = self.outbound.first_places().collect();
-            firsts.retain(|number| *number > next && is_new(number) && is_free(number));
+            firsts.retain(|number| *number >= next && is_new(number) && is_free(number));
             firsts.sort_unstable();
             let past = firsts.into_iter().filter(|number| admits(Way::Past, *number));
             asked.extend(past.map(|number| (number, Way::Past)));
@@ -424,6 +424,8 @@ mod tests {
         assert_eq!(ask(&mut forwards), [(3, Way::Past)]);
         forwards.take(Uuid::from_u128(1));
         assert_eq!(ask(&mut forwards), [(2, Way::InOrder)]);
+        forwards.push(of(4, 4, 10), 0);
+        assert_eq!(ask(&mut forwards), [(4, Way::Past)]);
     }
 
     #[test]
