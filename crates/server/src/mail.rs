@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use weir_upstream::session::Session;
 use weir_wire::Message;
 
-/// Most bytes of a source's messages that wait. Beyond it the connection ends, and the rows are asked
-/// for again.
+/// Most bytes of a source's messages that wait, besides the longest one: all rows come in one, however many there
+/// are. Beyond it the connection ends, and the rows are asked for again.
 const MAIL_BYTES_MAX: usize = 256 << 20;
 
 /// Most bytes of these messages that are taken in a round, or one message: the rest is for the next rounds,
@@ -22,6 +22,8 @@ const PROBE_BYTES_MAX: usize = 4096;
 pub(crate) struct Mail {
     messages: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// Bytes of the longest one since none waited.
+    longest: usize,
     /// Bytes of those that were taken in this round.
     taken: usize,
 }
@@ -33,6 +35,7 @@ impl Mail {
 
     pub(crate) fn push(&mut self, message: Vec<u8>) {
         self.bytes += message.len();
+        self.longest = self.longest.max(message.len());
         self.messages.push_back(message);
     }
 
@@ -44,6 +47,9 @@ impl Mail {
         let message = self.messages.pop_front()?;
         self.bytes -= message.len();
         self.taken += message.len();
+        if self.messages.is_empty() {
+            self.longest = 0;
+        }
         Some(message)
     }
 
@@ -54,7 +60,7 @@ impl Mail {
 
     /// Whether more waits than may.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.bytes > MAIL_BYTES_MAX
+        self.bytes > MAIL_BYTES_MAX.saturating_add(self.longest)
     }
 
     /// The connection has ended.
@@ -75,5 +81,31 @@ pub(crate) fn is_of_probe(message: &[u8]) -> bool {
             Session::is_probe(id.as_bytes())
         }
         Some(Message::Notification { .. }) | None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_may_be_of_any_length_and_so_much_may_wait_besides() {
+        let mut mail = Mail::default();
+        mail.push(vec![0; MAIL_BYTES_MAX + 1]);
+        assert!(!mail.is_overfull());
+        mail.push(vec![0; MAIL_BYTES_MAX]);
+        assert!(!mail.is_overfull());
+        mail.push(vec![0; 1]);
+        assert!(mail.is_overfull());
+        for _ in 0..3 {
+            mail.begin_round();
+            mail.pop().expect("it waits");
+        }
+        for _ in 0..MAIL_BYTES_MAX / STEP_BYTES_MAX + 1 {
+            mail.push(vec![0; STEP_BYTES_MAX]);
+        }
+        assert!(!mail.is_overfull(), "one of them counts as the longest");
+        mail.push(vec![0]);
+        assert!(mail.is_overfull(), "the long one is gone");
     }
 }

@@ -223,7 +223,7 @@ impl Databases {
         outcome
     }
 
-    fn execute_within(
+    pub(super) fn execute_within(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
@@ -468,18 +468,6 @@ impl Databases {
         }
         self.run(shell, sessions, trigger, Writes::Accepted);
         self.wake(shell, sessions, id);
-    }
-
-    /// Executes operations whatever that costs.
-    pub(super) fn execute_unbounded(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &Sessions,
-        origin: &Origin,
-        how: How<'_>,
-        operations: &[Text<'_>],
-    ) -> Outcome {
-        self.execute_within(shell, sessions, origin, how, operations, u64::MAX)
     }
 
     /// Runs the waiting transactions that are awake, or whose time is up.

@@ -342,6 +342,14 @@ impl Forwards {
         self.early.extract_if(.., |early| has(early.state)).collect()
     }
 
+    /// Bytes of the messages of all of them.
+    pub(crate) fn message_bytes(&self) -> usize {
+        let forwards = self.waiting.values().chain(self.sent.values()).chain(self.refused.values());
+        let answered = self.early.iter().map(|early| &early.trigger).chain(&self.converted);
+        let all = forwards.map(|forward| &forward.trigger).chain(answered);
+        all.map(|trigger| trigger.message.len()).sum()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len() + self.sent.len() + self.early.len() + self.converted.len()

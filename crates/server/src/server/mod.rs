@@ -311,12 +311,13 @@ impl Server {
         self.sessions.get(session).map(crate::session::Session::name)
     }
 
-    /// Bytes of messages that are at work, are for leaders of clusters, or wait for their turn, but for short ones that wait: what
-    /// the shell need not wait for before it takes more is not counted.
+    /// Bytes of messages that are at work, are for leaders of clusters and sources of relays, or wait for their turn, but for
+    /// short ones that wait: what the shell need not wait for before it takes more is not counted.
     pub fn message_bytes(&self) -> usize {
         let asked = self.clusters.parts.values().map(|part| part.forwards.message_bytes());
+        let relayed = self.relays.by_db.values().map(|relay| relay.forwards.message_bytes());
         let here = self.checks.bytes() + self.databases.message_bytes();
-        here + self.sessions.stopped_bytes() + asked.sum::<usize>()
+        here + self.sessions.stopped_bytes() + asked.chain(relayed).sum::<usize>()
     }
 
     /// Everything that time alone brings about.
