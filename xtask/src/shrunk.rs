@@ -50,7 +50,12 @@ const LIMITS: &[Limits] = &[
     ),
     (
         "crates/server/src/clusters/window.rs",
-        &[("ASKED_BYTES_MAX", "600"), ("PAST_BYTES_MAX", "800"), ("PAST_REQUEST_BYTES_MAX", "400")],
+        &[
+            ("ASKED_BYTES_MAX", "600"),
+            ("PAST_BYTES_MAX", "800"),
+            ("PAST_REQUEST_BYTES_MAX", "400"),
+            ("PACED_MAX", "4"),
+        ],
     ),
     ("crates/server/src/database/feeds.rs", &[("STEP_BYTES_MAX", "600")]),
     ("crates/server/src/database/pacing.rs", &[("FLUSH_BYTES_MAX", "2000")]),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_cluster::Position;
 use weir_data::Uuid;
 
-use crate::clusters::window::{Way, Window};
+use crate::clusters::window::{Pace, Way, Window};
 use crate::database::{Ran, Trigger};
 use crate::ids::SessionId;
 use crate::outbound::Outbound;
@@ -76,6 +76,7 @@ pub(crate) struct Forwards {
     outbound: Outbound,
     /// Bytes of the messages of all requests.
     message_bytes: usize,
+    pace: Pace,
 }
 
 impl Forwards {
@@ -101,14 +102,15 @@ impl Forwards {
         self.by_number.insert(number, forward);
     }
 
-    pub(crate) fn get_mut(&mut self, eid: Uuid) -> Option<&mut Forward> {
-        self.by_number.get_mut(self.by_eid.get(&eid)?)
-    }
-
     /// What the answer to this attempt is about, unless another attempt has followed it, or is to.
     pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
-        let is_asked = |forward: &Forward| matches!(forward.state, State::Asked(_));
-        self.get_mut(eid).filter(|forward| is_asked(forward) && forward.attempts == attempt + 1)
+        let forward = self.by_number.get_mut(self.by_eid.get(&eid)?)?;
+        let is_asked = matches!(forward.state, State::Asked(_));
+        if !is_asked || forward.attempts != attempt + 1 {
+            return None;
+        }
+        self.pace.speed_up();
+        Some(forward)
     }
 
     /// Takes a request out that is decided, or runs here.
@@ -214,7 +216,7 @@ impl Forwards {
 
     /// The requests that the leader is to be asked now, of sessions that are free to ask, in order, and how.
     pub(crate) fn to_ask(&self, is_free: impl Fn(SessionId) -> bool) -> Vec<(i64, Way)> {
-        let mut window = Window::default();
+        let mut window = Window::new(self.pace);
         for Forward { trigger, state, .. } in self.by_number.values() {
             if let State::Asked(way) = state {
                 window.note(*way, trigger.message.len());
@@ -302,6 +304,7 @@ impl Forwards {
         for forward in self.by_number.values_mut() {
             if matches!(forward.state, State::Asked(_)) {
                 forward.state = State::New;
+                self.pace.slow_down();
             }
         }
     }
@@ -449,8 +452,8 @@ mod tests {
             let eid = Uuid::from_u128(5);
             let mut forwards = Forwards::default();
             forwards.push(Trigger::empty(eid), 0);
-            forwards.get_mut(eid).expect("it is there").state =
-                State::Entry(at(3, 7), Some(b"[]".to_vec()));
+            let [number] = forwards.new_ones()[..] else { panic!("one request") };
+            forwards.number(number).state = State::Entry(at(3, 7), Some(b"[]".to_vec()));
             forwards.ask_again();
             forwards.take(eid).expect("it is there").into_known(place).1
         };

@@ -8,6 +8,9 @@
 //! 2. When the next one does not fit, who has nothing with the leader does not wait for those who have much there: the
 //!    first request of each session goes all the same if it is short ([`Way::Past`]).
 //! 3. Those count by themselves, so that they do not keep what is long from having its turn.
+//! 4. Nobody knows how long answers are. A connection that has ended with some of them missing may have ended since they
+//!    were too many: behind that the leader is asked for one at a time on either way, and for twice as many with each
+//!    answer ([`Pace`]).
 
 /// The leader is asked for no more than this, or for one request that is longer, before it has answered, in bytes.
 pub(crate) const ASKED_BYTES_MAX: usize = 16 << 20;
@@ -18,6 +21,26 @@ pub(crate) const PAST_BYTES_MAX: usize = 64 << 20;
 /// Each of those requests is shorter than this, in bytes.
 pub(crate) const PAST_REQUEST_BYTES_MAX: usize = 1 << 20;
 
+/// The leader is asked for any number of requests once it has answered so often without a loss that twice as many would
+/// be more than this.
+const PACED_MAX: usize = 1024;
+
+/// How many requests the leader is asked for at a time on either way; `None` is any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pace(Option<usize>);
+
+impl Pace {
+    /// Answers may have been lost.
+    pub(crate) fn slow_down(&mut self) {
+        self.0 = Some(1);
+    }
+
+    /// An answer has come.
+    pub(crate) fn speed_up(&mut self) {
+        self.0 = self.0.map(|most| most * 2).filter(|most| *most <= PACED_MAX);
+    }
+}
+
 /// How a request goes to the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -27,29 +50,45 @@ pub(crate) enum Way {
     Past,
 }
 
-/// What the leader has been asked and has not answered, in bytes.
+/// What the leader has been asked on one way and has not answered.
+#[derive(Debug, Default)]
+struct Asked {
+    requests: usize,
+    bytes: usize,
+}
+
+/// What the leader has been asked and has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// `None` if there is no such request: then one that is too long may go.
-    in_order: Option<usize>,
-    past: usize,
+    pace: Pace,
+    in_order: Asked,
+    past: Asked,
 }
 
 impl Window {
+    pub(crate) fn new(pace: Pace) -> Self {
+        Self { pace, ..Self::default() }
+    }
+
     /// A request of so many bytes is with the leader.
     pub(crate) fn note(&mut self, way: Way, bytes: usize) {
-        match way {
-            Way::InOrder => self.in_order = Some(self.in_order.unwrap_or(0) + bytes),
-            Way::Past => self.past += bytes,
-        }
+        let asked = match way {
+            Way::InOrder => &mut self.in_order,
+            Way::Past => &mut self.past,
+        };
+        asked.requests += 1;
+        asked.bytes += bytes;
     }
 
     /// Whether the next request may go, which is noted then.
     pub(crate) fn admits(&mut self, way: Way, bytes: usize) -> bool {
-        let fits = match way {
-            Way::InOrder => self.in_order.is_none_or(|asked| asked + bytes <= ASKED_BYTES_MAX),
-            Way::Past => bytes < PAST_REQUEST_BYTES_MAX && self.past + bytes <= PAST_BYTES_MAX,
+        let (asked, bytes_max) = match way {
+            Way::InOrder => (&self.in_order, ASKED_BYTES_MAX),
+            Way::Past if bytes >= PAST_REQUEST_BYTES_MAX => return false,
+            Way::Past => (&self.past, PAST_BYTES_MAX),
         };
+        let is_paced = self.pace.0.is_some_and(|most| asked.requests >= most);
+        let fits = asked.requests == 0 || asked.bytes + bytes <= bytes_max && !is_paced;
         if fits {
             self.note(way, bytes);
         }
@@ -79,5 +118,24 @@ mod tests {
         assert!(window.admits(Way::Past, 1));
         assert!(window.admits(Way::InOrder, 10 * ASKED_BYTES_MAX));
         assert!(!Window::default().admits(Way::Past, PAST_REQUEST_BYTES_MAX), "too long");
+    }
+
+    #[test]
+    fn behind_a_loss_the_leader_is_asked_for_one_at_a_time_and_then_for_twice_as_many() {
+        let ways = [Way::InOrder, Way::Past];
+        let most = |pace| {
+            let mut window = Window::new(pace);
+            ways.map(|way| (0..9999).take_while(|_| window.admits(way, 1)).count())
+        };
+        let mut pace = Pace::default();
+        assert_eq!(most(pace), [9999; 2]);
+        pace.slow_down();
+        assert_eq!(most(pace), [1; 2]);
+        pace.speed_up();
+        assert_eq!(most(pace), [2; 2]);
+        (0..9).for_each(|_| pace.speed_up());
+        assert_eq!(most(pace), [1024; 2]);
+        pace.speed_up();
+        assert_eq!(most(pace), [9999; 2]);
     }
 }
