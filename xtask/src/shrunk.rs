@@ -57,6 +57,7 @@ const LIMITS: &[Limits] = &[
             ("PACED_MAX", "4"),
         ],
     ),
+    ("crates/server/src/database/clustered.rs", &[("REPLY_COST_MAX", "200")]),
     ("crates/server/src/database/feeds.rs", &[("STEP_BYTES_MAX", "600")]),
     ("crates/server/src/database/pacing.rs", &[("FLUSH_BYTES_MAX", "2000")]),
     ("crates/server/src/mail.rs", &[("STEP_BYTES_MAX", "300")]),

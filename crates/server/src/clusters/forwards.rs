@@ -214,9 +214,14 @@ impl Forwards {
         self.message_bytes
     }
 
-    /// The requests that the leader is to be asked now, of sessions that are free to ask, in order, and how.
-    pub(crate) fn to_ask(&self, is_free: impl Fn(SessionId) -> bool) -> Vec<(i64, Way)> {
-        let mut window = Window::new(self.pace);
+    /// The requests that the leader is to be asked now, of sessions that are free to ask, in order, and how. So many bytes may
+    /// wait in front of its connection.
+    pub(crate) fn to_ask(
+        &self,
+        backlog_bytes_max: usize,
+        is_free: impl Fn(SessionId) -> bool,
+    ) -> Vec<(i64, Way)> {
+        let mut window = Window::new(self.pace, backlog_bytes_max);
         for Forward { trigger, state, .. } in self.by_number.values() {
             if let State::Asked(way) = state {
                 window.note(*way, trigger.message.len());
@@ -387,7 +392,7 @@ mod tests {
     }
 
     fn ask(forwards: &mut Forwards) -> Vec<(u128, Way)> {
-        let to_ask = forwards.to_ask(|session| session != SessionId(9));
+        let to_ask = forwards.to_ask(usize::MAX, |session| session != SessionId(9));
         let asked = to_ask.into_iter().map(|(number, way)| {
             let forward = forwards.number(number);
             forward.state = State::Asked(way);

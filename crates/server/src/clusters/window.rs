@@ -58,16 +58,19 @@ struct Asked {
 }
 
 /// What the leader has been asked and has not answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Window {
     pace: Pace,
+    backlog_bytes_max: usize,
     in_order: Asked,
     past: Asked,
 }
 
 impl Window {
-    pub(crate) fn new(pace: Pace) -> Self {
-        Self { pace, ..Self::default() }
+    /// Nothing has been asked. So many bytes may wait in front of the connection.
+    pub(crate) fn new(pace: Pace, backlog_bytes_max: usize) -> Self {
+        let (in_order, past) = Default::default();
+        Self { pace, backlog_bytes_max, in_order, past }
     }
 
     /// A request of so many bytes is with the leader.
@@ -87,6 +90,8 @@ impl Window {
             Way::Past if bytes >= PAST_REQUEST_BYTES_MAX => return false,
             Way::Past => (&self.past, PAST_BYTES_MAX),
         };
+        // Both may wait there at once, and beside them what members say to each other.
+        let bytes_max = bytes_max.min(self.backlog_bytes_max / 4);
         let is_paced = self.pace.0.is_some_and(|most| asked.requests >= most);
         let fits = asked.requests == 0 || asked.bytes + bytes <= bytes_max && !is_paced;
         if fits {
@@ -100,31 +105,45 @@ impl Window {
 mod tests {
     use super::*;
 
+    fn unhurt() -> Window {
+        Window::new(Pace::default(), usize::MAX)
+    }
+
     #[test]
     fn the_leader_is_asked_for_so_much_at_a_time_and_for_anything_if_it_has_answered() {
-        let mut window = Window::default();
+        let mut window = unhurt();
         let half = ASKED_BYTES_MAX / 2;
         assert!(window.admits(Way::InOrder, half));
         assert!(window.admits(Way::InOrder, half));
         assert!(!window.admits(Way::InOrder, 1));
-        assert!(Window::default().admits(Way::InOrder, 10 * ASKED_BYTES_MAX));
+        assert!(unhurt().admits(Way::InOrder, 10 * ASKED_BYTES_MAX));
+    }
+
+    #[test]
+    fn less_is_asked_for_where_less_may_wait() {
+        let mut window = Window::new(Pace::default(), 400);
+        for way in [Way::InOrder, Way::Past] {
+            assert!(window.admits(way, 99));
+            assert!(window.admits(way, 1));
+            assert!(!window.admits(way, 1));
+        }
     }
 
     #[test]
     fn what_goes_past_what_is_long_does_not_keep_it_from_going() {
-        let mut window = Window::default();
+        let mut window = unhurt();
         window.note(Way::Past, PAST_BYTES_MAX - 1);
         assert!(!window.admits(Way::Past, 2), "that is too much");
         assert!(window.admits(Way::Past, 1));
         assert!(window.admits(Way::InOrder, 10 * ASKED_BYTES_MAX));
-        assert!(!Window::default().admits(Way::Past, PAST_REQUEST_BYTES_MAX), "too long");
+        assert!(!unhurt().admits(Way::Past, PAST_REQUEST_BYTES_MAX), "too long");
     }
 
     #[test]
     fn behind_a_loss_the_leader_is_asked_for_one_at_a_time_and_then_for_twice_as_many() {
         let ways = [Way::InOrder, Way::Past];
         let most = |pace| {
-            let mut window = Window::new(pace);
+            let mut window = Window::new(pace, usize::MAX);
             ways.map(|way| (0..9999).take_while(|_| window.admits(way, 1)).count())
         };
         let mut pace = Pace::default();

@@ -88,7 +88,9 @@ impl Server {
         // What a session asked before, and a helper of this member has since it led, comes first.
         let busy: BTreeSet<SessionId> = self.at_work(db).collect();
         let part = self.clusters.part_mut(db);
-        for (number, way) in part.forwards.to_ask(|session| !busy.contains(&session)) {
+        let backlog_bytes_max = part.backlog_bytes_max.unwrap_or(usize::MAX);
+        let is_free = |session| !busy.contains(&session);
+        for (number, way) in part.forwards.to_ask(backlog_bytes_max, is_free) {
             let part = self.clusters.part_mut(db);
             // Who could not be asked is asked again later, and who comes behind that after it.
             if part.again_us.is_some() {
