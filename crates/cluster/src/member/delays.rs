@@ -28,7 +28,8 @@ const ROUND_MS: u64 = 500;
 /// The worst delays since the member was opened.
 #[derive(Debug)]
 pub(crate) struct Delays {
-    opened_us: u64,
+    /// Since when a leader could have been heard: the member was opened, or had led itself.
+    since_us: u64,
     worst_us: u64,
     /// The worst that a timer could be to bear, of heartbeats and of the disk.
     bearable_us: [u64; 2],
@@ -40,13 +41,24 @@ pub(crate) struct Delays {
 
 impl Delays {
     pub(super) fn new(opened_us: u64) -> Self {
-        Self { opened_us, worst_us: 0, bearable_us: [0; 2], warned_us: [0; 2], leader: None }
+        Self {
+            since_us: opened_us,
+            worst_us: 0,
+            bearable_us: [0; 2],
+            warned_us: [0; 2],
+            leader: None,
+        }
     }
 
     /// For how long no leader has been heard.
     pub(super) fn silent_us(&self, now_us: u64) -> u64 {
-        let heard_us = self.leader.map_or(self.opened_us, |(.., at_us)| at_us);
-        now_us.saturating_sub(heard_us)
+        let heard_us = self.leader.map_or(0, |(.., at_us)| at_us);
+        now_us.saturating_sub(heard_us.max(self.since_us))
+    }
+
+    /// This member has led until now.
+    pub(super) fn note_led(&mut self, now_us: u64) {
+        self.since_us = now_us;
     }
 
     /// How late a heartbeat left here, or came here, in microseconds.

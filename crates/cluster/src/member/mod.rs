@@ -763,6 +763,9 @@ impl Member {
         if of_term == self.told_leader {
             return;
         }
+        if self.told_leader.is_some_and(|(id, _)| id == self.id()) {
+            self.delays.note_led(self.now_us);
+        }
         self.told_leader = of_term;
         match leader {
             Some(id) if id == self.id() => {
