@@ -55,6 +55,7 @@ const LIMITS: &[Limits] = &[
             ("PAST_BYTES_MAX", "800"),
             ("PAST_REQUEST_BYTES_MAX", "400"),
             ("PACED_MAX", "4"),
+            ("ANSWERS_BYTES_MAX", "600"),
         ],
     ),
     ("crates/server/src/database/clustered.rs", &[("REPLY_COST_MAX", "200")]),

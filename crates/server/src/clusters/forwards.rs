@@ -102,14 +102,18 @@ impl Forwards {
         self.by_number.insert(number, forward);
     }
 
-    /// What the answer to this attempt is about, unless another attempt has followed it, or is to.
-    pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
+    /// What the answer to this attempt is about, which has so many bytes, unless another attempt has followed it, or is to.
+    pub(crate) fn answered(
+        &mut self,
+        (eid, attempt): (Uuid, u64),
+        bytes: usize,
+    ) -> Option<&mut Forward> {
         let forward = self.by_number.get_mut(self.by_eid.get(&eid)?)?;
         let is_asked = matches!(forward.state, State::Asked(_));
         if !is_asked || forward.attempts != attempt + 1 {
             return None;
         }
-        self.pace.speed_up();
+        self.pace.note_answer(bytes);
         Some(forward)
     }
 
@@ -360,19 +364,19 @@ mod tests {
         let eid = Uuid::from_u128(5);
         let mut forwards = Forwards::default();
         forwards.push(Trigger::empty(eid), 0);
-        assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
+        assert!(forwards.answered((eid, 0), 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         let ask = |forwards: &mut Forwards| {
             let asked = forwards.number(number);
             (asked.attempts, asked.state) = (asked.attempts + 1, State::Asked(Way::InOrder));
         };
         ask(&mut forwards);
-        assert!(forwards.answered(eid, 0).is_some());
+        assert!(forwards.answered((eid, 0), 0).is_some());
         forwards.ask_again();
-        assert!(forwards.answered(eid, 0).is_none(), "that was the leader before");
+        assert!(forwards.answered((eid, 0), 0).is_none(), "that was the leader before");
         ask(&mut forwards);
-        assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
-        assert!(forwards.answered(eid, 1).is_some());
+        assert!(forwards.answered((eid, 0), 0).is_none(), "the second attempt may become an entry");
+        assert!(forwards.answered((eid, 1), 0).is_some());
         // What waits here is asked again when that has ended: a leader takes nothing that comes behind a
         // later attempt.
         let waited = forwards.take(eid).expect("it is there").trigger;

@@ -51,6 +51,16 @@ pub(crate) enum Outcome {
     NotLeader,
 }
 
+impl Outcome {
+    /// Bytes of the reply that it has.
+    pub(crate) fn reply_len(&self) -> usize {
+        match self {
+            Self::Entry(_, reply) | Self::Empty(_, reply) => reply.len(),
+            Self::Waits(_) | Self::Known(_) | Self::Unknown | Self::NotLeader => 0,
+        }
+    }
+}
+
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {

@@ -8,9 +8,10 @@
 //! 2. When the next one does not fit, who has nothing with the leader does not wait for those who have much there: the
 //!    first request of each session goes all the same if it is short ([`Way::Past`]).
 //! 3. Those count by themselves, so that they do not keep what is long from having its turn.
-//! 4. Nobody knows how long answers are. A connection that has ended with some of them missing may have ended since they
-//!    were too many: behind that the leader is asked for one at a time on either way, and for twice as many with each
-//!    answer ([`Pace`]).
+//! 4. Nobody knows how long answers will be. A connection that has ended with some of them missing may have ended since
+//!    they were too many: behind that the leader is asked for one at a time on either way, and for twice as many with
+//!    each answer; but for so many only as would have answers of [`ANSWERS_BYTES_MAX`] if all were as long as the longest one
+//!    lately ([`Pace`]).
 
 /// The leader is asked for no more than this, or for one request that is longer, before it has answered, in bytes.
 pub(crate) const ASKED_BYTES_MAX: usize = 16 << 20;
@@ -25,19 +26,37 @@ pub(crate) const PAST_REQUEST_BYTES_MAX: usize = 1 << 20;
 /// be more than this.
 const PACED_MAX: usize = 1024;
 
-/// How many requests the leader is asked for at a time on either way; `None` is any number.
+/// About as many bytes of answers may be on their way at once to what is asked on either way.
+const ANSWERS_BYTES_MAX: usize = 64 << 20;
+
+/// The longest answer is forgotten by this part with each one that is shorter.
+const FORGOTTEN: usize = 64;
+
+/// How many requests the leader is asked for at a time on either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pace(Option<usize>);
+pub(crate) struct Pace {
+    /// By what was lost; `None` is any number.
+    most: Option<usize>,
+    /// Bytes of the longest answer lately.
+    longest: usize,
+}
 
 impl Pace {
     /// Answers may have been lost.
     pub(crate) fn slow_down(&mut self) {
-        self.0 = Some(1);
+        self.most = Some(1);
     }
 
-    /// An answer has come.
-    pub(crate) fn speed_up(&mut self) {
-        self.0 = self.0.map(|most| most * 2).filter(|most| *most <= PACED_MAX);
+    /// An answer of so many bytes has come.
+    pub(crate) fn note_answer(&mut self, bytes: usize) {
+        self.most = self.most.map(|most| most * 2).filter(|most| *most <= PACED_MAX);
+        self.longest = bytes.max(self.longest - self.longest.div_ceil(FORGOTTEN));
+    }
+
+    /// So many may be with the leader at once, or one.
+    fn most(self) -> usize {
+        let by_length = ANSWERS_BYTES_MAX / self.longest.max(1);
+        self.most.unwrap_or(usize::MAX).min(by_length)
     }
 }
 
@@ -92,8 +111,8 @@ impl Window {
         };
         // Both may wait there at once, and beside them what members say to each other.
         let bytes_max = bytes_max.min(self.backlog_bytes_max / 4);
-        let is_paced = self.pace.0.is_some_and(|most| asked.requests >= most);
-        let fits = asked.requests == 0 || asked.bytes + bytes <= bytes_max && !is_paced;
+        let is_few = asked.requests < self.pace.most();
+        let fits = asked.requests == 0 || asked.bytes + bytes <= bytes_max && is_few;
         if fits {
             self.note(way, bytes);
         }
@@ -139,22 +158,35 @@ mod tests {
         assert!(!unhurt().admits(Way::Past, PAST_REQUEST_BYTES_MAX), "too long");
     }
 
+    fn most(pace: Pace) -> [usize; 2] {
+        let mut window = Window::new(pace, usize::MAX);
+        [Way::InOrder, Way::Past].map(|way| (0..9999).take_while(|_| window.admits(way, 1)).count())
+    }
+
     #[test]
     fn behind_a_loss_the_leader_is_asked_for_one_at_a_time_and_then_for_twice_as_many() {
-        let ways = [Way::InOrder, Way::Past];
-        let most = |pace| {
-            let mut window = Window::new(pace, usize::MAX);
-            ways.map(|way| (0..9999).take_while(|_| window.admits(way, 1)).count())
-        };
         let mut pace = Pace::default();
         assert_eq!(most(pace), [9999; 2]);
         pace.slow_down();
         assert_eq!(most(pace), [1; 2]);
-        pace.speed_up();
+        pace.note_answer(10);
         assert_eq!(most(pace), [2; 2]);
-        (0..9).for_each(|_| pace.speed_up());
+        (0..9).for_each(|_| pace.note_answer(10));
         assert_eq!(most(pace), [1024; 2]);
-        pace.speed_up();
+        pace.note_answer(10);
+        assert_eq!(most(pace), [9999; 2]);
+    }
+
+    #[test]
+    fn where_answers_are_long_the_leader_is_asked_for_few() {
+        let mut pace = Pace::default();
+        pace.note_answer(2 * ANSWERS_BYTES_MAX);
+        assert_eq!(most(pace), [1; 2]);
+        pace.note_answer(ANSWERS_BYTES_MAX / 4);
+        assert_eq!(most(pace), [1; 2], "the next one may be as long as the one before");
+        (0..9999).for_each(|_| pace.note_answer(ANSWERS_BYTES_MAX / 4));
+        assert_eq!(most(pace), [4; 2]);
+        (0..9999).for_each(|_| pace.note_answer(0));
         assert_eq!(most(pace), [9999; 2]);
     }
 }

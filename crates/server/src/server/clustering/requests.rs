@@ -350,7 +350,8 @@ impl Server {
                 if part.member.leader() != Some(from) {
                     return;
                 }
-                let Some(forward) = part.forwards.answered(eid, attempt) else { return };
+                let answered = part.forwards.answered((eid, attempt), outcome.reply_len());
+                let Some(forward) = answered else { return };
                 match outcome {
                     Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
