@@ -37,6 +37,7 @@ const LIMITS: &[Limits] = &[
     ("crates/cluster/src/member/promises.rs", &[("OWN_TERMS_MAX", "2")]),
     ("crates/cluster/src/member/snapshots.rs", &[("PIECE_BYTES", "64 << 10")]),
     ("crates/cluster/src/member/steps/mod.rs", &[("WAITING_BYTES_MAX", "800")]),
+    ("crates/cluster/src/wire/encode.rs", &[("SHARED_BYTES_MIN", "200")]),
     ("crates/history/src/ring.rs", &[("CHUNK_BYTES", "256"), ("SPARE_BYTES", "64")]),
     ("crates/server/src/clusters/repetitions.rs", &[("REPETITIONS_MAX", "2")]),
     (
