@@ -398,7 +398,10 @@ impl Server {
                 true if !once.is_some_and(|once| once.is_judged()) => {
                     part.member.find(request.eid, request.since)
                 }
-                true if is_forgotten(&self.databases, db, once) => Found::Unknown,
+                // Of too many requests the first attempt may be another one, too. Its answer is heeded if it is the only one.
+                true if request.attempt > 0 && is_forgotten(&self.databases, db, once) => {
+                    Found::Unknown
+                }
                 _ => Found::No,
             };
             let outcome = match found {
