@@ -32,7 +32,7 @@ pub enum DataText<'a> {
 /// What stands for a part that is missing.
 const NULL: &[u8] = b"null";
 
-/// About how many bytes an entry's record has besides its data: `{"term":12,"index":123456,"eid":"..","data":..}`.
+/// About how many bytes the body of an entry's record has besides its data: `{"term":12,"index":123456,"eid":"..","data":..}`.
 const AROUND_DATA: usize = 100;
 
 impl DataText<'_> {
@@ -85,12 +85,8 @@ impl EntryText<'_> {
     /// Appends the entry's record; answers where in `out` the text of its data is, empty if there
     /// is none.
     pub fn write(&self, out: &mut Vec<u8>) -> Range<usize> {
-        let record = match self.data {
-            Some((data, _)) => {
-                Unfinished::begin_of(Magic::Clustered, out, data.len() + AROUND_DATA)
-            }
-            None => Unfinished::begin(Magic::Clustered, out),
-        };
+        let data_len = self.data.map_or(0, |(data, _)| data.len());
+        let record = Unfinished::begin_of(Magic::Clustered, out, data_len + AROUND_DATA);
         let mut members = Members::begin(out);
         members.optional_string("comment", self.comment);
         members.unsigned("term", self.term);
