@@ -3,6 +3,8 @@
 //! break byte pair `\n\n` opens another connection.
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use weir_cluster::{Content, Effect, Event, Held, LinkId, Logged, Member, Opened, Place, Position};
 use weir_data::Uuid;
@@ -21,7 +23,7 @@ fn address(n: u128) -> String {
 fn open(is_member: bool) -> Member {
     // All but the last one of those that have taken effect are in the file only.
     let entry = |index: u64| {
-        let (eid, text) = (Uuid::from_u128(index.into()), (*b"[null,{}]").into());
+        let (eid, text) = (Uuid::from_u128(index.into()), Arc::new(b"[null,{}]".to_vec()));
         let is_here = index > 4;
         let here = Held::Here(Content::Data { eid, text });
         Logged {
