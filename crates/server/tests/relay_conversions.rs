@@ -66,3 +66,19 @@ fn a_conversion_that_the_source_does_not_tell_of_is_followed() {
     let reply = value(&shell.call(client, &transact(1, select)));
     assert_eq!(reply["result"][0]["rows"], json!([{"name": "a", "speed": 9}]));
 }
+
+/// Rows under another schema may be a long time under way, and a relay behind this one probes it meanwhile.
+#[test]
+fn who_asked_for_a_conversion_is_answered_echo_before_it_is_made() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    let client = shell.connect();
+    let convert = json!({"id": 1, "method": "convert", "params": ["Net", value(SCHEMA)]});
+    shell.send(client, &convert.to_string());
+    shell.settle();
+    assert!(asked(&mut shell, link).iter().any(|asked| asked["method"] == "convert"));
+    shell.send(client, r#"{"id":2,"method":"list_dbs","params":[]}"#);
+    let replies = shell.call(client, r#"{"id":3,"method":"echo","params":["there?"]}"#);
+    assert_eq!(value(&replies), json!({"id":3,"result":["there?"],"error":null}));
+}

@@ -104,7 +104,8 @@ impl Server {
     pub(super) fn lane_of(&self, id: SessionId, about: &About<'_>) -> Lane {
         match about {
             About::Probe => Lane::Probe,
-            About::Echo | About::None | About::Lock => Lane::None,
+            About::Echo => Lane::Echo,
+            About::None | About::Lock => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }

@@ -43,7 +43,7 @@ pub(crate) enum Reason {
     /// A relay has not heard from its source since the start: who asks for it now would be sent
     /// elsewhere.
     Source,
-    /// The session has asked for a conversion: everything behind waits for its answer, `echo` too.
+    /// The session has asked for a conversion: everything behind but `echo` waits for its answer.
     Conversion,
     /// The session is in the middle of a long message: nothing can be sent to it before the end.
     Message,
@@ -54,7 +54,12 @@ pub(crate) enum Reason {
 impl Reason {
     /// Whether even messages that concern no database wait.
     fn stops_all(self) -> bool {
-        matches!(self, Self::Conversion | Self::Message | Self::Behind)
+        self == Self::Conversion || self.stops_echo()
+    }
+
+    /// Whether nothing but replies to probes goes on.
+    fn stops_echo(self) -> bool {
+        matches!(self, Self::Message | Self::Behind)
     }
 
     /// Whether no updates are composed meanwhile.
@@ -68,6 +73,9 @@ impl Reason {
 pub(crate) enum Lane {
     /// A reply, which is for a probe: it waits for nothing.
     Probe,
+    /// `echo`, by which a client finds out whether anybody is there. A relay takes as long for a conversion
+    /// as all its rows are under way, and who probes it meanwhile is answered.
+    Echo,
     /// No database.
     None,
     /// One database.
@@ -84,15 +92,15 @@ impl Lane {
     fn db(self) -> Option<DbId> {
         match self {
             Self::Db(db) | Self::Leader(db) | Self::Conversion(db) => Some(db),
-            Self::Probe | Self::None | Self::Every => None,
+            Self::Probe | Self::Echo | Self::None | Self::Every => None,
         }
     }
 
     /// Whether a message of this lane waits behind something of the other.
     fn waits_behind(self, other: Self) -> bool {
         match (self, other) {
-            (Self::None, Self::None) => true,
-            (Self::Probe, _) | (_, Self::Probe | Self::None) => false,
+            (Self::Echo, Self::Echo) | (Self::None, Self::None) => true,
+            (Self::Probe | Self::Echo, _) | (_, Self::Probe | Self::Echo | Self::None) => false,
             (_, Self::Conversion(_)) => true,
             (Self::None, _) => false,
             (Self::Every, _) | (_, Self::Every) => true,
@@ -178,11 +186,15 @@ impl Gate {
     /// Whether a message of this lane must wait for a reason, whatever it comes behind.
     fn is_held(&self, lane: Lane) -> bool {
         let follows = matches!(lane, Lane::Leader(db) if self.forwarded(db) < FORWARDED_MAX);
-        lane != Lane::Probe
-            && self.holds.iter().any(|(reason, held)| {
+        let is_held_by = |(reason, held): &(Reason, Lane)| match lane {
+            Lane::Probe => false,
+            Lane::Echo => reason.stops_echo(),
+            lane => {
                 let is_followed = follows && *reason == Reason::Forwarded;
                 reason.stops_all() || lane.waits_behind(*held) && !is_followed
-            })
+            }
+        };
+        self.holds.iter().any(is_held_by)
     }
 
     /// How many requests about a database are with the leader of its cluster.
@@ -256,8 +268,10 @@ impl Gate {
                 return Some(at);
             }
             if lane == Lane::Every || matches!(lane, Lane::Conversion(_)) {
-                // Everything behind it waits for it.
-                return None;
+                // Everything behind it waits for it, but for `echo`.
+                let is_echo = |queued: &Queued| queued.lane == Lane::Echo;
+                let may_pass = !self.is_held(Lane::Echo);
+                return self.queue.iter().position(is_echo).filter(|_| may_pass);
             }
             if !before.contains(&lane) {
                 before.push(lane);
@@ -387,18 +401,35 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_conversion_only_replies_to_probes_go_on() {
+    fn behind_a_conversion_only_probes_and_their_answers_go_on() {
         let mut gate = Gate::default();
         gate.hold(Reason::Closed, A);
         gate.push_back(message("convert"), Lane::Conversion(DbId(1)), Marks::default(), usize::MAX);
         for lane in [Lane::None, A, B, Lane::Every] {
             assert!(!gate.may_pass(lane));
         }
-        assert!(gate.may_pass(Lane::Probe));
+        assert!(gate.may_pass(Lane::Probe) && gate.may_pass(Lane::Echo));
         gate.release(Reason::Closed, A);
         assert!(pop(&mut gate).is_some());
         gate.hold(Reason::Conversion, Lane::Every);
         assert!(!gate.may_pass(Lane::None) && gate.may_pass(Lane::Probe));
+        assert!(gate.may_pass(Lane::Echo));
+    }
+
+    #[test]
+    fn an_echo_that_waited_for_the_end_of_a_message_goes_past_a_conversion() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Closed, A);
+        gate.hold(Reason::Message, Lane::Every);
+        gate.push_back(message("convert"), Lane::Conversion(DbId(1)), Marks::default(), usize::MAX);
+        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("echo"), Lane::Echo, Marks::default(), usize::MAX);
+        assert!(pop(&mut gate).is_none() && !gate.may_pass(Lane::Echo));
+        gate.release(Reason::Message, Lane::Every);
+        assert_eq!(pop(&mut gate).as_deref(), Some("echo"));
+        assert!(pop(&mut gate).is_none());
+        gate.release(Reason::Closed, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("convert"));
     }
 
     #[test]
