@@ -39,27 +39,28 @@ const LIMITS: &[Limits] = &[
     ("crates/cluster/src/member/steps/mod.rs", &[("WAITING_BYTES_MAX", "800")]),
     ("crates/cluster/src/wire/encode.rs", &[("SHARED_BYTES_MIN", "200")]),
     ("crates/history/src/ring.rs", &[("CHUNK_BYTES", "256"), ("SPARE_BYTES", "64")]),
+    (
+        "crates/server/src/clusters/answers.rs",
+        &[("UNTAKEN_BYTES_MAX", "600"), ("TOLD_BYTES", "100")],
+    ),
     ("crates/server/src/clusters/repetitions.rs", &[("REPETITIONS_MAX", "2")]),
     (
         "crates/server/src/clusters/unapplied.rs",
         &[("UNAPPLIED_BYTES_MAX", "1500"), ("STEP_BYTES_MAX", "300")],
     ),
-    ("crates/server/src/database/attempts.rs", &[("CONFIRMS_MAX", "1"), ("OPEN_MAX", "1")]),
+    (
+        "crates/server/src/database/attempts.rs",
+        &[("CONFIRMS_MAX", "1"), ("OPEN_MAX", "1"), ("REPLIES_BYTES_MAX", "100")],
+    ),
     (
         "crates/server/src/database/conversion.rs",
         &[("FOLLOWED_MAX", "3"), ("TAIL_BYTES_MAX", "20_000")],
     ),
     (
         "crates/server/src/clusters/window.rs",
-        &[
-            ("ASKED_BYTES_MAX", "600"),
-            ("PAST_BYTES_MAX", "800"),
-            ("PAST_REQUEST_BYTES_MAX", "400"),
-            ("PACED_MAX", "4"),
-            ("ANSWERS_BYTES_MAX", "600"),
-        ],
+        &[("ASKED_BYTES_MAX", "600"), ("PAST_BYTES_MAX", "800"), ("PAST_REQUEST_BYTES_MAX", "400")],
     ),
-    ("crates/server/src/database/clustered.rs", &[("REPLY_COST_MAX", "200")]),
+    ("crates/server/src/server/clustering/entries.rs", &[("REPLY_COST_MAX", "200")]),
     ("crates/server/src/database/feeds.rs", &[("STEP_BYTES_MAX", "600")]),
     ("crates/server/src/database/pacing.rs", &[("FLUSH_BYTES_MAX", "2000")]),
     ("crates/server/src/mail.rs", &[("STEP_BYTES_MAX", "300")]),

@@ -120,6 +120,11 @@ impl Attempt {
         Ok(Self { view, sought, trace, log, edited, names, results, stale, again })
     }
 
+    /// Bytes of the reply, as far as nothing runs again.
+    pub fn reply_len(&self) -> usize {
+        self.results.reply().len()
+    }
+
     /// What [`Attempt::compare`] costs at most, in units of about 50 ns.
     pub fn cost(&self, missed: &Missed) -> u64 {
         let of_table = |table: &TableId| self.sought.get(table).map_or(0, Sought::cost);

@@ -58,18 +58,28 @@ impl Decoder {
 
     /// Takes over what has come.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        if self.taken > 0 {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
-            if self.bytes.len() <= KEPT_BYTES {
-                self.bytes.shrink_to(KEPT_BYTES);
-            }
-        }
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next thing that has come as a whole.
     pub(crate) fn next(&mut self) -> Result<Option<Said>, Malformed> {
+        let said = self.find()?;
+        if said.is_none() {
+            self.let_taken_go();
+        }
+        Ok(said)
+    }
+
+    /// Nothing more may ever come on a connection that has brought something long.
+    fn let_taken_go(&mut self) {
+        self.bytes.drain(..self.taken);
+        self.taken = 0;
+        if self.bytes.len() <= KEPT_BYTES {
+            self.bytes.shrink_to(KEPT_BYTES);
+        }
+    }
+
+    fn find(&mut self) -> Result<Option<Said>, Malformed> {
         match &mut self.state {
             State::Deaf(probes) => {
                 let taken = std::mem::take(&mut self.taken);
@@ -297,5 +307,26 @@ impl<'a> Body<'a> {
 
     fn short() -> Malformed {
         Malformed("frame that ends too early".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_a_long_message_goes_when_it_has_been_taken() {
+        let body = vec![0; 4 * KEPT_BYTES];
+        let mut bytes = ((body.len() + 1) as u32).to_le_bytes().to_vec();
+        bytes.push(Frame::MESSAGE);
+        bytes.extend_from_slice(&body);
+        let mut decoder = Decoder { state: State::Frames, bytes: vec![], taken: 0 };
+        for piece in bytes.chunks(KEPT_BYTES) {
+            assert_eq!(decoder.next(), Ok(None));
+            decoder.feed(piece);
+        }
+        assert_eq!(decoder.next(), Ok(Some(Said::Frame(Frame::Message(body)))));
+        assert_eq!(decoder.next(), Ok(None));
+        assert!(decoder.bytes.is_empty() && decoder.bytes.capacity() <= KEPT_BYTES);
     }
 }

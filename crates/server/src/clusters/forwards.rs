@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_cluster::Position;
 use weir_data::Uuid;
 
-use crate::clusters::window::{Pace, Way, Window};
+use crate::clusters::window::{Way, Window};
 use crate::database::{Ran, Trigger};
 use crate::ids::SessionId;
 use crate::outbound::Outbound;
@@ -76,7 +76,6 @@ pub(crate) struct Forwards {
     outbound: Outbound,
     /// Bytes of the messages of all requests.
     message_bytes: usize,
-    pace: Pace,
 }
 
 impl Forwards {
@@ -102,19 +101,11 @@ impl Forwards {
         self.by_number.insert(number, forward);
     }
 
-    /// What the answer to this attempt is about, which has so many bytes, unless another attempt has followed it, or is to.
-    pub(crate) fn answered(
-        &mut self,
-        (eid, attempt): (Uuid, u64),
-        bytes: usize,
-    ) -> Option<&mut Forward> {
+    /// What the answer to this attempt is about, unless another attempt has followed it, or is to.
+    pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
         let forward = self.by_number.get_mut(self.by_eid.get(&eid)?)?;
         let is_asked = matches!(forward.state, State::Asked(_));
-        if !is_asked || forward.attempts != attempt + 1 {
-            return None;
-        }
-        self.pace.note_answer(bytes);
-        Some(forward)
+        (is_asked && forward.attempts == attempt + 1).then_some(forward)
     }
 
     /// Takes a request out that is decided, or runs here.
@@ -225,7 +216,7 @@ impl Forwards {
         backlog_bytes_max: usize,
         is_free: impl Fn(SessionId) -> bool,
     ) -> Vec<(i64, Way)> {
-        let mut window = Window::new(self.pace, backlog_bytes_max);
+        let mut window = Window::new(backlog_bytes_max);
         for Forward { trigger, state, .. } in self.by_number.values() {
             if let State::Asked(way) = state {
                 window.note(*way, trigger.message.len());
@@ -313,7 +304,6 @@ impl Forwards {
         for forward in self.by_number.values_mut() {
             if matches!(forward.state, State::Asked(_)) {
                 forward.state = State::New;
-                self.pace.slow_down();
             }
         }
     }
@@ -364,19 +354,19 @@ mod tests {
         let eid = Uuid::from_u128(5);
         let mut forwards = Forwards::default();
         forwards.push(Trigger::empty(eid), 0);
-        assert!(forwards.answered((eid, 0), 0).is_none(), "nobody has been asked");
+        assert!(forwards.answered(eid, 0).is_none(), "nobody has been asked");
         let [number] = forwards.new_ones()[..] else { panic!("one request") };
         let ask = |forwards: &mut Forwards| {
             let asked = forwards.number(number);
             (asked.attempts, asked.state) = (asked.attempts + 1, State::Asked(Way::InOrder));
         };
         ask(&mut forwards);
-        assert!(forwards.answered((eid, 0), 0).is_some());
+        assert!(forwards.answered(eid, 0).is_some());
         forwards.ask_again();
-        assert!(forwards.answered((eid, 0), 0).is_none(), "that was the leader before");
+        assert!(forwards.answered(eid, 0).is_none(), "that was the leader before");
         ask(&mut forwards);
-        assert!(forwards.answered((eid, 0), 0).is_none(), "the second attempt may become an entry");
-        assert!(forwards.answered((eid, 1), 0).is_some());
+        assert!(forwards.answered(eid, 0).is_none(), "the second attempt may become an entry");
+        assert!(forwards.answered(eid, 1).is_some());
         // What waits here is asked again when that has ended: a leader takes nothing that comes behind a
         // later attempt.
         let waited = forwards.take(eid).expect("it is there").trigger;

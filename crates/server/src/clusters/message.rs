@@ -51,16 +51,6 @@ pub(crate) enum Outcome {
     NotLeader,
 }
 
-impl Outcome {
-    /// Bytes of the reply that it has.
-    pub(crate) fn reply_len(&self) -> usize {
-        match self {
-            Self::Entry(_, reply) | Self::Empty(_, reply) => reply.len(),
-            Self::Waits(_) | Self::Known(_) | Self::Unknown | Self::NotLeader => 0,
-        }
-    }
-}
-
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
@@ -75,6 +65,8 @@ pub(crate) enum Message {
     WhatIsCommitted(u64),
     /// To the question of this number: the entry, or none if its receiver does not lead.
     Committed(u64, Option<u64>),
+    /// So many bytes more of replies have come.
+    Taken(u64),
 }
 
 impl Message {
@@ -89,6 +81,10 @@ impl Message {
                 head(&mut out, 8, Uuid::ZERO);
                 number(&mut out, *question);
                 index.iter().for_each(|index| number(&mut out, *index));
+            }
+            Self::Taken(bytes) => {
+                head(&mut out, 9, Uuid::ZERO);
+                number(&mut out, *bytes);
             }
             Self::Request(request) => {
                 let Request { eid, since, attempt, term, elapsed_ms, identity, locks, once, text } =
@@ -143,13 +139,19 @@ impl Message {
             let request = body.request(eid)?;
             return body.0.is_empty().then(|| Self::Request(Box::new(request)));
         }
-        let attempt = body.number()?;
-        if kind == 7 {
-            return body.0.is_empty().then_some(Self::WhatIsCommitted(attempt));
-        }
-        if kind == 8 {
-            let index = if body.0.is_empty() { None } else { Some(body.number()?) };
-            return body.0.is_empty().then_some(Self::Committed(attempt, index));
+        // Every other message has a number first.
+        let number = body.number()?;
+        let of_server = match kind {
+            7 => Some(Self::WhatIsCommitted(number)),
+            8 => {
+                let index = if body.0.is_empty() { None } else { Some(body.number()?) };
+                Some(Self::Committed(number, index))
+            }
+            9 => Some(Self::Taken(number)),
+            _ => None,
+        };
+        if of_server.is_some() {
+            return of_server.filter(|_| body.0.is_empty());
         }
         let outcome = match kind {
             1 => Outcome::Entry(body.position()?, body.bytes()?.to_vec()),
@@ -160,7 +162,7 @@ impl Message {
             6 => Outcome::NotLeader,
             _ => return None,
         };
-        body.0.is_empty().then_some(Self::Reply { eid, attempt, outcome })
+        body.0.is_empty().then_some(Self::Reply { eid, attempt: number, outcome })
     }
 }
 
@@ -289,7 +291,7 @@ mod tests {
             once: Some(Once::Outcome(chosen)),
             text: b"{}".to_vec(),
         };
-        let mut all = vec![Message::Request(Box::new(request))];
+        let mut all = vec![Message::Request(Box::new(request)), Message::Taken(9)];
         let outcomes = [
             Outcome::Entry(at, b"[]".to_vec()),
             Outcome::Empty(at, b"[{}]".to_vec()),

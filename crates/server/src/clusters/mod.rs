@@ -16,6 +16,7 @@
 //! its log, or never will be. If the reply is lost, the request runs again on the rows just before
 //! the entry, where it is answered as it was.
 
+pub(crate) mod answers;
 pub(crate) mod arrived;
 pub(crate) mod askers;
 pub(crate) mod conversion;
@@ -34,6 +35,7 @@ use weir_cluster::{Event as Happened, Mark, Member, Position, Proposal};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
+use crate::clusters::answers::Answers;
 use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Askers;
 use crate::clusters::conversion::Conversion;
@@ -47,6 +49,7 @@ use crate::clusters::unapplied::Unapplied;
 use crate::database::Trigger;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, SessionId, WorkId};
+use crate::origin::Asker;
 use crate::reply::error_text;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
@@ -107,6 +110,8 @@ pub(crate) struct Part {
     pub(crate) conversion: Conversion,
     /// Requests of other members that have not run.
     pub(crate) arrived: Arrived,
+    /// To those, and to its own from its leader.
+    pub(crate) answers: Answers,
     /// Which attempts at requests of other members have come in this term, as its leader.
     pub(crate) repetitions: Repetitions,
     /// Pieces of the file that are read for other members.
@@ -165,7 +170,16 @@ impl Part {
             }
             outcome => outcome,
         };
-        self.member.send_reply(to, Message::Reply { eid, attempt, outcome }.write());
+        let message = Message::Reply { eid, attempt, outcome }.write();
+        let bytes = message.len();
+        if self.member.send_reply(to, message) {
+            self.answers.sent(to, bytes);
+        }
+    }
+
+    /// Whether nothing more runs for a member until it has taken its answers.
+    pub(crate) fn is_full(&self, of: Uuid) -> bool {
+        self.answers.is_full(of, self.backlog_bytes_max.unwrap_or(usize::MAX))
     }
 
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
@@ -296,6 +310,13 @@ impl Clusters {
         self.parts.get(&db)
     }
 
+    /// Whether a request of another member waits until that has taken its answers.
+    pub(crate) fn is_full_for(&self, trigger: &Trigger) -> bool {
+        let Asker::Peer(number) = trigger.origin.asker else { return false };
+        let part = self.part(trigger.origin.db).zip(self.askers.from(number));
+        part.is_some_and(|(part, from)| part.is_full(from))
+    }
+
     pub(crate) fn part_mut(&mut self, db: DbId) -> &mut Part {
         self.parts.get_mut(&db).expect("a clustered database has its part")
     }
@@ -419,6 +440,7 @@ impl Clusters {
             applied,
             forwards: Forwards::default(),
             conversion: Conversion::None,
+            answers: Answers::default(),
             arrived: Arrived::default(),
             repetitions: Repetitions::default(),
             reads: BTreeMap::new(),

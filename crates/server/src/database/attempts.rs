@@ -31,6 +31,12 @@ const CONFIRMS_MAX: u32 = 6;
 /// each of them. More wait until one of those is done.
 const OPEN_MAX: usize = 16;
 
+/// Bytes of the replies of those that have run and are not committed; with more no other one begins.
+const REPLIES_BYTES_MAX: usize = 64 << 20;
+
+/// Most of those that run: helpers run no more at once, and nobody knows how long their replies will be.
+const RUNNING_MAX: usize = 4;
+
 /// Where a long transaction that writes runs next.
 #[derive(Debug, Default)]
 pub(crate) enum Way {
@@ -61,7 +67,15 @@ pub(crate) struct Back {
 /// missed.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    open: Vec<(WorkId, Missed)>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    key: WorkId,
+    missed: Missed,
+    /// Bytes of its reply, once it has run.
+    reply_bytes: Option<usize>,
 }
 
 impl Trigger {
@@ -80,14 +94,26 @@ impl Trigger {
 impl Attempts {
     /// Takes note of a committed change.
     pub(super) fn note(&mut self, delta: &Delta, store: &Store) {
-        for (_, missed) in &mut self.open {
-            missed.note(delta, store);
+        for open in &mut self.open {
+            open.missed.note(delta, store);
         }
     }
 
     /// Whether another one has to wait.
     pub(super) fn are_full(&self) -> bool {
-        self.open.len() >= OPEN_MAX
+        let running = self.open.iter().filter(|open| open.reply_bytes.is_none()).count();
+        let reply_bytes: usize = self.open.iter().filter_map(|open| open.reply_bytes).sum();
+        self.open.len() >= OPEN_MAX || running >= RUNNING_MAX || reply_bytes >= REPLIES_BYTES_MAX
+    }
+
+    fn begin(&mut self, key: WorkId) {
+        self.open.push(Open { key, missed: Missed::default(), reply_bytes: None });
+    }
+
+    /// One has run. What it has missed is not known if the tables have become others.
+    fn has_run(&mut self, key: WorkId, reply_bytes: usize) {
+        let open = self.open.iter_mut().find(|open| open.key == key);
+        open.into_iter().for_each(|open| open.reply_bytes = Some(reply_bytes));
     }
 
     /// The tables become others: what has run on their rows has run in vain.
@@ -97,12 +123,12 @@ impl Attempts {
 
     /// What one has missed since this was asked last; `None` if that is not known.
     fn take_missed(&mut self, key: WorkId) -> Option<Missed> {
-        let (_, missed) = self.open.iter_mut().find(|(open, _)| *open == key)?;
-        Some(std::mem::take(missed))
+        let open = self.open.iter_mut().find(|open| open.key == key)?;
+        Some(std::mem::take(&mut open.missed))
     }
 
     fn end(&mut self, key: WorkId) {
-        self.open.retain(|(open, _)| *open != key);
+        self.open.retain(|open| open.key != key);
     }
 }
 
@@ -129,7 +155,7 @@ impl Databases {
                 let snapshot = self.open(id).tables.snapshot();
                 let of = trigger.origin.session();
                 let work = shell.send_out(of, Work::Try(Box::new(Try { request, snapshot })));
-                self.open(id).attempts.open.push((work, Missed::default()));
+                self.open(id).attempts.begin(work);
                 self.out.insert(work, Out::Try { trigger, key: work, confirms: 0 });
             }
             Way::Back(back) => self.bring_back(shell, sessions, trigger, request, *back),
@@ -224,6 +250,7 @@ impl Databases {
         };
         match tried {
             Ok(attempt) => {
+                db.attempts.has_run(key, attempt.reply_len());
                 let back = Back { attempt, key, confirms, has_lost_locks: false };
                 trigger.way = Way::Back(Box::new(back));
             }

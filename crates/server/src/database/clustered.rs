@@ -20,10 +20,6 @@ use crate::session::locks::Held;
 use crate::shell::Shell;
 use crate::work::operations;
 
-/// What it may cost to find a reply that was lost, in units of about 50 ns: as much is done in one step, for the rows
-/// must not change meanwhile.
-const REPLY_COST_MAX: u64 = 40_000_000;
-
 impl Databases {
     /// The id for a request that somebody else may have to run: a cluster's leader, a relay's source;
     /// zeros elsewhere.
@@ -221,13 +217,14 @@ impl Databases {
     }
 
     /// What a transaction is answered on the rows as they are, and whether it would change them, which stay as they
-    /// are; `None` if it would wait, or take longer than everybody may have to wait for it. Its locks counted when it ran,
+    /// are; `None` if it would wait, or cost more than is left. Its locks counted when it ran,
     /// whoever has them by now.
     pub(crate) fn reply_of(
         &mut self,
         shell: &mut Shell,
         sessions: &Sessions,
         trigger: &Trigger,
+        cost_left: &mut u64,
     ) -> Option<(Vec<u8>, bool)> {
         let counted = |held: &Held| Held::elsewhere(held.name.clone());
         let locks: Option<Vec<Held>> =
@@ -235,8 +232,8 @@ impl Databases {
         let operations = operations(trigger.message.text());
         let how = (locks.as_deref(), trigger.once.as_deref().copied());
         let origin = &trigger.origin;
-        let outcome =
-            self.execute_within(shell, sessions, origin, how, &operations, REPLY_COST_MAX);
+        let outcome = self.execute_within(shell, sessions, origin, how, &operations, *cost_left);
+        *cost_left = cost_left.saturating_sub(outcome.cost());
         let Outcome::Done(done) = outcome else { return None };
         done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
         Some((done.reply, done.delta.is_some()))

@@ -114,14 +114,20 @@ impl Databases {
         self.set_aside(sessions, trigger, Writes::Accepted);
     }
 
-    /// All is decided: hands over what was set aside.
-    pub(crate) fn hand_over_all(&mut self, shell: &mut Shell, sessions: &mut Sessions, id: DbId) {
+    /// All is decided: hands over what was set aside, and need not wait for something else.
+    pub(crate) fn hand_over_all(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &mut Sessions,
+        id: DbId,
+        must_wait: impl Fn(&Trigger) -> bool,
+    ) {
         if !self.open(id).has_long() {
             return;
         }
         let mut long = std::mem::take(&mut self.open(id).commits.long).into_iter();
         for trigger in long.by_ref() {
-            self.hand_over(shell, sessions, id, trigger);
+            self.hand_over(shell, sessions, id, trigger, &must_wait);
             if !self.is_decided(id) {
                 // One has been committed at once: the others wait for that.
                 break;
@@ -137,6 +143,7 @@ impl Databases {
         sessions: &mut Sessions,
         id: DbId,
         mut trigger: Trigger,
+        must_wait: &dyn Fn(&Trigger) -> bool,
     ) {
         if trigger.origin.session().is_some_and(|session| !sessions.has(session)) {
             return self.drop_long(shell, sessions, trigger);
@@ -146,6 +153,10 @@ impl Databases {
             self.forget_attempt(shell, &mut trigger);
             shell.free(Garbage::Text(trigger.message));
             return self.open(id).commits.peers_too_late.push(trigger.origin);
+        }
+        // What has run is kept until it is decided, whoever waits.
+        if !matches!(trigger.way, Way::Back(_)) && must_wait(&trigger) {
+            return self.open(id).commits.long.push(trigger);
         }
         if trigger.origin.is_of_peer() && !self.open(id).storage.may_write() {
             // This server still leads, and may again in this term.

@@ -174,8 +174,9 @@ impl Server {
     /// What needs a database decided, and comes behind whoever has waited for a turn there.
     fn go_on_behind_turns(&mut self, id: DbId) {
         if self.is_there_and_decided(id) {
-            let Self { shell, sessions, databases, backups, .. } = self;
-            databases.hand_over_all(shell, sessions, id);
+            let Self { shell, sessions, databases, backups, clusters, .. } = self;
+            let must_wait = |trigger: &Trigger| clusters.is_full_for(trigger);
+            databases.hand_over_all(shell, sessions, id, must_wait);
             backups.go_on(shell, sessions, databases, id);
         }
     }

@@ -13,6 +13,13 @@ use crate::ids::DbId;
 use crate::origin::Asker;
 use crate::server::Server;
 
+/// What it may cost in one step to find replies that were lost, in units of about 50 ns: the rows must not change while
+/// one is looked for.
+const REPLY_COST_MAX: u64 = 40_000_000;
+
+/// With less left no more entries take effect in the step.
+const REPLY_COST_ENOUGH: u64 = REPLY_COST_MAX / 8 * 7;
+
 impl Server {
     /// What has run is proposed to the cluster: its changes are undone until they are committed.
     /// Other members get their replies ahead of the entries.
@@ -99,17 +106,18 @@ impl Server {
         let Some(part) = self.clusters.parts.get_mut(&db) else { return };
         part.goes_on = false;
         let most = if self.databases.step_cost_max() == 0 { 1 } else { STEP_BYTES_MAX };
-        let mut bytes = 0;
+        let (mut bytes, mut reply_cost_left) = (0, REPLY_COST_MAX);
         while self.databases.can_follow(db) && self.is_next_applicable(db) {
             let Some(part) = self.clusters.parts.get_mut(&db) else { return };
-            part.goes_on = bytes >= most && !part.to_apply.is_empty();
+            let is_long = bytes >= most || reply_cost_left < REPLY_COST_ENOUGH;
+            part.goes_on = is_long && !part.to_apply.is_empty();
             if part.goes_on {
                 break;
             }
             let Some(entry) = part.to_apply.pop_front() else { break };
             let index = entry.at.index;
             bytes += text_bytes(&entry);
-            if !self.apply(db, &entry) {
+            if !self.apply(db, &entry, &mut reply_cost_left) {
                 self.clusters.part_mut(db).to_apply.push_front(entry);
                 break;
             }
@@ -124,13 +132,13 @@ impl Server {
     }
 
     /// False if the entry does not fit the tables, and is the last one.
-    fn apply(&mut self, db: DbId, entry: &Entry) -> bool {
+    fn apply(&mut self, db: DbId, entry: &Entry, reply_cost_left: &mut u64) -> bool {
         match self.databases.entry_committed(db, entry.at) {
             Fate::Own => {}
             Fate::Whole => self.end_batch(db),
             Fate::Foreign => {
                 if let Content::Data { eid, text } = &entry.content
-                    && let Err(why) = self.follow_entry(db, (entry.at, *eid), text)
+                    && let Err(why) = self.follow_entry(db, (entry.at, *eid), text, reply_cost_left)
                 {
                     self.cannot_follow(db, entry.at, &why);
                     return false;
@@ -146,15 +154,16 @@ impl Server {
         db: DbId,
         (at, eid): (Position, weir_data::Uuid),
         text: &[u8],
+        reply_cost_left: &mut u64,
     ) -> Result<(), String> {
         let len = text.len();
         let text = weir_json::validate(text).map_err(|_| "it is no JSON")?;
         let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
             return Err("it is no transaction".to_owned());
         };
-        self.answer_passed(db, eid);
+        self.answer_passed(db, eid, reply_cost_left);
         let own = self.clusters.part_mut(db).forwards.take(eid);
-        let request = own.and_then(|own| self.reply_for_entry(db, own, at));
+        let request = own.and_then(|own| self.reply_for_entry(db, own, at, reply_cost_left));
         let session = request.as_ref().and_then(|(trigger, _)| trigger.origin.session());
         let Self { shell, databases, .. } = self;
         let followed = databases.follow_entry(shell, db, (eid, len), transaction, request);
@@ -168,7 +177,7 @@ impl Server {
 
     /// The entry of this id is about to take effect. What its session asked before is answered as of the rows before
     /// it: of any later ones nothing would be true.
-    fn answer_passed(&mut self, db: DbId, eid: weir_data::Uuid) {
+    fn answer_passed(&mut self, db: DbId, eid: weir_data::Uuid, reply_cost_left: &mut u64) {
         let forwards = &mut self.clusters.part_mut(db).forwards;
         if let Some(session) = forwards.passed_by_chosen(eid) {
             // Somebody else may have asked for it, and long ago.
@@ -176,7 +185,7 @@ impl Server {
         }
         for Forward { trigger, attempts, .. } in forwards.take_passed(eid) {
             let Self { shell, sessions, databases, .. } = self;
-            match databases.reply_of(shell, sessions, &trigger) {
+            match databases.reply_of(shell, sessions, &trigger, reply_cost_left) {
                 Some((reply, false)) if attempts <= 1 => self.answer_decided(db, trigger, reply),
                 // It would change something now, and has not; or it was asked for again behind this entry, perhaps, and
                 // has changed something then.
@@ -192,13 +201,14 @@ impl Server {
         db: DbId,
         own: Forward,
         at: Position,
+        reply_cost_left: &mut u64,
     ) -> Option<(crate::database::Trigger, Vec<u8>)> {
         let (trigger, known) = own.into_known(at);
         if let Some(reply) = known {
             return Some((trigger, reply));
         }
         let Self { shell, sessions, databases, .. } = self;
-        match databases.reply_of(shell, sessions, &trigger) {
+        match databases.reply_of(shell, sessions, &trigger, reply_cost_left) {
             Some((reply, _)) => Some((trigger, reply)),
             None => {
                 self.forget_client(db, &trigger);

@@ -214,6 +214,7 @@ impl Server {
             Wanted::Message { from, body } => self.peer_message(db, from, &body),
             Wanted::PeerLost { peer } => {
                 let part = self.clusters.part_mut(db);
+                part.answers.lost(peer);
                 if part.member.leader() == Some(peer) {
                     part.forwards.ask_unanswered_again();
                     self.forget_gone(db);

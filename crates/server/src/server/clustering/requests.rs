@@ -132,8 +132,9 @@ impl Server {
 
     /// The request of another member that is to run next, if one need not wait for what is at work.
     fn next_arrived(&self, db: DbId) -> Option<u64> {
-        let arrived = &self.clusters.part(db).expect("it has been asked as a member").arrived;
-        self.busy(db).next_of(arrived, |of| self.clusters.askers.has(of.eid, of.term))
+        let part = self.clusters.part(db).expect("it has been asked as a member");
+        let runs = |of: &Request| self.clusters.askers.has(of.eid, of.term);
+        self.busy(db).next_of(&part.arrived, runs, |from| part.is_full(from))
     }
 
     /// Clients of this server for whom something is at work: what they ask behind that waits.
@@ -330,6 +331,7 @@ impl Server {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
         match message {
+            Message::Taken(bytes) => part.answers.told(from, bytes),
             Message::WhatIsCommitted(number) => self.asked_what_is_committed(db, from, number),
             Message::Committed(number, index) => {
                 if part.member.leader() == Some(from) {
@@ -346,12 +348,15 @@ impl Server {
                 }
             }
             Message::Reply { eid, attempt, outcome } => {
+                if let Some(bytes) = part.answers.taken(from, body.len()) {
+                    // It asks for what it has sent on a connection that ends.
+                    part.member.send_request(from, Message::Taken(bytes).write());
+                }
                 // What was asked of an earlier leader may be answered late, and mean nothing any more.
                 if part.member.leader() != Some(from) {
                     return;
                 }
-                let answered = part.forwards.answered((eid, attempt), outcome.reply_len());
-                let Some(forward) = answered else { return };
+                let Some(forward) = part.forwards.answered(eid, attempt) else { return };
                 match outcome {
                     Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
@@ -505,8 +510,16 @@ struct Busy<'a> {
 
 impl<'a> Busy<'a> {
     /// The first request that need not wait.
-    fn next_of(mut self, arrived: &'a Arrived, runs: impl Fn(&Request) -> bool) -> Option<u64> {
+    fn next_of(
+        mut self,
+        arrived: &'a Arrived,
+        runs: impl Fn(&Request) -> bool,
+        is_full: impl Fn(Uuid) -> bool,
+    ) -> Option<u64> {
         let may_run = |&(_, from, request): &(u64, Uuid, &'a Request)| {
+            if is_full(from) {
+                return false;
+            }
             if self.clients.is_empty() {
                 return true;
             }
@@ -538,6 +551,9 @@ mod tests {
     use super::*;
     use crate::origin::Identity;
 
+    /// This member has not taken its answers.
+    const FULL: Uuid = Uuid::from_u128(99);
+
     fn request(eid: u128, from: u128, client: &str, lock: Option<&str>) -> (Uuid, Request) {
         let identity = Identity { name: client.into(), ..Identity::default() };
         let request = Request {
@@ -564,7 +580,7 @@ mod tests {
         let locks = locks.iter().map(of).collect();
         let arrived = (1..).zip(arrived);
         let arrived = arrived.map(|(eid, (from, client, lock))| request(eid, *from, client, *lock));
-        Busy { clients, locks }.next_of(&arrived.collect(), |_| false)
+        Busy { clients, locks }.next_of(&arrived.collect(), |_| false, |from| from == FULL)
     }
 
     #[test]
@@ -574,6 +590,14 @@ mod tests {
         assert_eq!(next(&[(1, "a")], &[], &arrived), Some(1));
         assert_eq!(next(&[(2, "a")], &[], &arrived), Some(0), "of another member");
         assert_eq!(next(&[(1, "a"), (1, "b")], &[], &arrived), None);
+    }
+
+    #[test]
+    fn who_has_not_taken_its_answers_waits_and_nobody_else() {
+        let of_full = (FULL.to_u128(), "a", None);
+        assert_eq!(next(&[], &[], &[of_full]), None);
+        assert_eq!(next(&[], &[], &[of_full, (1, "b", None)]), Some(1));
+        assert_eq!(next(&[(1, "b")], &[], &[of_full, (1, "b", None), (1, "c", None)]), Some(2));
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! Answers to other members that are on their way.
+//!
+//! 1. A leader counts the bytes of its answers to each member ([`Answers::sent`]).
+//! 2. A member counts those that have come, and tells the leader of each [`TOLD_BYTES`] ([`Answers::taken`],
+//!    [`Answers::told`]).
+//! 3. Of a member that has not taken [`UNTAKEN_BYTES_MAX`] the leader runs nothing more until it has
+//!    ([`Answers::is_full`]): answers come one after another, and those to come would only wait in its memory, and in
+//!    front of a connection that ends when too much does.
+//! 4. What a connection carried when it ended is asked for again: the count begins anew ([`Answers::lost`]).
+
+use std::collections::BTreeMap;
+
+use weir_data::Uuid;
+
+/// Bytes of answers that a member has not taken, beyond which nothing more runs for it.
+const UNTAKEN_BYTES_MAX: u64 = 32 << 20;
+
+/// A member says so when it has taken so many bytes more.
+const TOLD_BYTES: u64 = 64 << 10;
+
+/// Answers between this server and other members.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Bytes sent to members that have not said that they have them.
+    untaken: BTreeMap<Uuid, u64>,
+    /// Bytes that have come from members that have not been told so.
+    untold: BTreeMap<Uuid, u64>,
+}
+
+impl Answers {
+    /// An answer of so many bytes is on its way to a member.
+    pub(crate) fn sent(&mut self, to: Uuid, bytes: usize) {
+        *self.untaken.entry(to).or_default() += bytes as u64;
+    }
+
+    /// A member says that it has taken so many bytes more. Some may be of a connection that has ended since.
+    pub(crate) fn told(&mut self, by: Uuid, bytes: u64) {
+        if let Some(untaken) = self.untaken.get_mut(&by) {
+            *untaken = untaken.saturating_sub(bytes);
+        }
+    }
+
+    /// An answer of so many bytes has come: what its sender is to be told, if anything.
+    pub(crate) fn taken(&mut self, from: Uuid, bytes: usize) -> Option<u64> {
+        let untold = self.untold.entry(from).or_default();
+        *untold += bytes as u64;
+        (*untold >= TOLD_BYTES).then(|| std::mem::take(untold))
+    }
+
+    /// A connection to a member has ended.
+    pub(crate) fn lost(&mut self, peer: Uuid) {
+        self.untaken.remove(&peer);
+        self.untold.remove(&peer);
+    }
+
+    /// Whether a member has so much to take that nothing more runs for it. So many bytes may wait in front of its
+    /// connection.
+    pub(crate) fn is_full(&self, of: Uuid, backlog_bytes_max: usize) -> bool {
+        // It need not have said that it has taken less than that.
+        let least = 2 * TOLD_BYTES;
+        let most = UNTAKEN_BYTES_MAX.min(backlog_bytes_max as u64 / 4).max(least);
+        self.untaken.get(&of).is_some_and(|untaken| *untaken >= most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: Uuid = Uuid::from_u128(1);
+
+    /// Bytes that are sent to a member, one answer after another, until nothing more runs for it.
+    fn until_full(answers: &mut Answers, each: usize, backlog_bytes_max: usize) -> u64 {
+        let mut sent = 0;
+        while !answers.is_full(PEER, backlog_bytes_max) {
+            answers.sent(PEER, each);
+            sent += each as u64;
+        }
+        sent
+    }
+
+    #[test]
+    fn nothing_more_runs_for_who_has_much_to_take() {
+        let mut leader = Answers::default();
+        let each = 1 << 20;
+        assert_eq!(until_full(&mut leader, each, usize::MAX), UNTAKEN_BYTES_MAX);
+        leader.told(PEER, 1);
+        assert_eq!(until_full(&mut leader, each, usize::MAX), each as u64);
+        leader.lost(PEER);
+        assert_eq!(until_full(&mut leader, each, 16 << 20), 4 << 20, "less may wait");
+        leader.told(PEER, u64::MAX);
+        assert_eq!(until_full(&mut leader, each, 16 << 20), 4 << 20, "that was of another one");
+    }
+
+    #[test]
+    fn who_takes_everything_is_never_left_waiting() {
+        for backlog_bytes_max in [0, 1 << 20, usize::MAX] {
+            for each in [1, 1000, TOLD_BYTES as usize - 1, 100 << 20] {
+                let (mut leader, mut member) = (Answers::default(), Answers::default());
+                for _ in 0..3 * UNTAKEN_BYTES_MAX as usize / each.max(10_000) {
+                    assert!(!leader.is_full(PEER, backlog_bytes_max));
+                    leader.sent(PEER, each);
+                    member.taken(PEER, each).into_iter().for_each(|told| leader.told(PEER, told));
+                }
+            }
+        }
+    }
+}
