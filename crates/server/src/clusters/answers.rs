@@ -6,9 +6,11 @@
 //! 3. Of a member that has not taken [`UNTAKEN_BYTES_MAX`] the leader runs nothing more until it has
 //!    ([`Answers::is_full`]): answers come one after another, and those to come would only wait in its memory, and in
 //!    front of a connection that ends when too much does.
-//! 4. What a connection carried when it ended is asked for again: the count begins anew ([`Answers::lost`]).
+//! 4. What helpers were at by then is answered, too: answers that belong to no entry are held until there is room
+//!    ([`Answers::hold`], [`Answers::next_held`]). Those of entries go at once, ahead of them.
+//! 5. What a connection carried when it ended is asked for again: the count begins anew ([`Answers::lost`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use weir_data::Uuid;
 
@@ -25,6 +27,8 @@ pub(crate) struct Answers {
     untaken: BTreeMap<Uuid, u64>,
     /// Bytes that have come from members that have not been told so.
     untold: BTreeMap<Uuid, u64>,
+    /// Messages for members that have much to take; none is empty.
+    held: BTreeMap<Uuid, VecDeque<Vec<u8>>>,
 }
 
 impl Answers {
@@ -51,11 +55,39 @@ impl Answers {
     pub(crate) fn lost(&mut self, peer: Uuid) {
         self.untaken.remove(&peer);
         self.untold.remove(&peer);
+        self.held.remove(&peer);
+    }
+
+    /// This server leads no more: nobody heeds what it has to say.
+    pub(crate) fn drop_held(&mut self) {
+        self.held.clear();
+    }
+
+    /// An answer waits until its member has taken others.
+    pub(crate) fn hold(&mut self, to: Uuid, message: Vec<u8>) {
+        self.held.entry(to).or_default().push_back(message);
+    }
+
+    /// The next one for which there is room now.
+    pub(crate) fn next_held(&mut self, to: Uuid, backlog_bytes_max: usize) -> Option<Vec<u8>> {
+        if self.has_much(to, backlog_bytes_max) {
+            return None;
+        }
+        let held = self.held.get_mut(&to)?;
+        let message = held.pop_front();
+        if held.is_empty() {
+            self.held.remove(&to);
+        }
+        message
     }
 
     /// Whether a member has so much to take that nothing more runs for it. So many bytes may wait in front of its
     /// connection.
     pub(crate) fn is_full(&self, of: Uuid, backlog_bytes_max: usize) -> bool {
+        self.held.contains_key(&of) || self.has_much(of, backlog_bytes_max)
+    }
+
+    fn has_much(&self, of: Uuid, backlog_bytes_max: usize) -> bool {
         // It need not have said that it has taken less than that.
         let least = 2 * TOLD_BYTES;
         let most = UNTAKEN_BYTES_MAX.min(backlog_bytes_max as u64 / 4).max(least);
@@ -90,6 +122,22 @@ mod tests {
         assert_eq!(until_full(&mut leader, each, 16 << 20), 4 << 20, "less may wait");
         leader.told(PEER, u64::MAX);
         assert_eq!(until_full(&mut leader, each, 16 << 20), 4 << 20, "that was of another one");
+    }
+
+    #[test]
+    fn what_is_held_goes_one_by_one_and_nothing_runs_before() {
+        let mut leader = Answers::default();
+        let sent = until_full(&mut leader, 1 << 20, usize::MAX);
+        (1..=2).for_each(|n| leader.hold(PEER, vec![n]));
+        assert_eq!(leader.next_held(PEER, usize::MAX), None);
+        leader.told(PEER, sent);
+        assert!(leader.is_full(PEER, usize::MAX), "two come first");
+        assert_eq!(leader.next_held(PEER, usize::MAX), Some(vec![1]));
+        leader.sent(PEER, 100 << 20);
+        assert_eq!(leader.next_held(PEER, usize::MAX), None);
+        leader.told(PEER, 100 << 20);
+        assert_eq!(leader.next_held(PEER, usize::MAX), Some(vec![2]));
+        assert!(!leader.is_full(PEER, usize::MAX));
     }
 
     #[test]

@@ -170,10 +170,28 @@ impl Part {
             }
             outcome => outcome,
         };
+        let is_of_entry = !matches!(outcome, Outcome::Empty(..));
         let message = Message::Reply { eid, attempt, outcome }.write();
+        if is_of_entry || !self.is_full(to) {
+            self.send_reply(to, message);
+        } else {
+            self.answers.hold(to, message);
+        }
+    }
+
+    fn send_reply(&mut self, to: Uuid, message: Vec<u8>) {
         let bytes = message.len();
         if self.member.send_reply(to, message) {
             self.answers.sent(to, bytes);
+        }
+    }
+
+    /// A member has taken so many bytes more of its answers: others follow.
+    pub(crate) fn answers_taken(&mut self, by: Uuid, bytes: u64) {
+        self.answers.told(by, bytes);
+        let backlog_bytes_max = self.backlog_bytes_max.unwrap_or(usize::MAX);
+        while let Some(message) = self.answers.next_held(by, backlog_bytes_max) {
+            self.send_reply(by, message);
         }
     }
 
@@ -187,6 +205,7 @@ impl Part {
         for (from, Request { eid, attempt, .. }) in self.arrived.take_all() {
             self.reply(from, (eid, attempt), Outcome::NotLeader);
         }
+        self.answers.drop_held();
         self.repetitions.clear();
         self.index_reads.clear();
     }

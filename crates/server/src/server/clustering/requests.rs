@@ -331,7 +331,7 @@ impl Server {
         let now_us = self.shell.now_us();
         let part = self.clusters.part_mut(db);
         match message {
-            Message::Taken(bytes) => part.answers.told(from, bytes),
+            Message::Taken(bytes) => part.answers_taken(from, bytes),
             Message::WhatIsCommitted(number) => self.asked_what_is_committed(db, from, number),
             Message::Committed(number, index) => {
                 if part.member.leader() == Some(from) {
