@@ -22,9 +22,10 @@ const CLIENTS: usize = 3;
 /// Between two rows of a client.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Between two rows of a client while packaged servers do the work: with more rows a slow machine leaves
-/// those servers no processor for each other.
-const PAUSE_PACKAGED: Duration = Duration::from_millis(30);
+/// Between two rows of all clients together while packaged servers do the work: with more rows a slow machine leaves
+/// those servers no processor for each other, and a leader of theirs sends a member away again and again that is 500
+/// messages behind.
+const PAUSE_PACKAGED: Duration = Duration::from_millis(10);
 
 /// What a client knows of its rows.
 #[derive(Debug, Default)]
@@ -49,12 +50,14 @@ impl Load {
     pub(super) fn start(sockets: &[PathBuf], db: &str) -> Self {
         let [is_over, is_packaged] = [false; 2].map(|is| Arc::new(AtomicBool::new(is)));
         let counts: Vec<_> = sockets.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
+        let clients = CLIENTS * sockets.len();
+        let pause_packaged = PAUSE_PACKAGED * u32::try_from(clients).expect("not many");
         let start = |number: usize| {
             let at = number % sockets.len();
             let (socket, db) = (sockets[at].clone(), db.to_owned());
             let flags = [&is_over, &is_packaged].map(Arc::clone);
             let count = Arc::clone(&counts[at]);
-            std::thread::spawn(move || write(&socket, &db, number, &flags, &count))
+            std::thread::spawn(move || write(&socket, &db, number, &flags, &count, pause_packaged))
         };
         let mut first = Client::connect(&sockets[0]).expect("the member listens");
         let counter = json!({"op": "insert", "table": "T", "row": {"name": COUNTER}});
@@ -63,7 +66,7 @@ impl Load {
         eventually("the row that counts is everywhere", || {
             sockets.iter().all(|socket| names(socket, db).is_ok_and(|names| !names.is_empty()))
         });
-        let writers = (0..CLIENTS * sockets.len()).map(start).collect();
+        let writers = (0..clients).map(start).collect();
         Self { is_over, is_packaged, counts, writers }
     }
 
@@ -128,6 +131,7 @@ fn write(
     number: usize,
     [is_over, is_packaged]: &[Arc<AtomicBool>; 2],
     answers: &AtomicU64,
+    pause_packaged: Duration,
 ) -> Written {
     let mut written = Written::default();
     let (mut client, mut last): (Option<Client>, Instant) = (None, Instant::now());
@@ -136,7 +140,7 @@ fn write(
             break;
         }
         let is_packaged = is_packaged.load(Ordering::Relaxed);
-        sleep(if is_packaged { PAUSE_PACKAGED } else { PAUSE });
+        sleep(if is_packaged { pause_packaged } else { PAUSE });
         if client.is_none() {
             client = Client::connect(socket).ok();
             client.iter_mut().for_each(|client| client.set_patience(PATIENCE).expect("a socket"));
