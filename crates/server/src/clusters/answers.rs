@@ -27,8 +27,16 @@ pub(crate) struct Answers {
     untaken: BTreeMap<Uuid, u64>,
     /// Bytes that have come from members that have not been told so.
     untold: BTreeMap<Uuid, u64>,
-    /// Messages for members that have much to take; none is empty.
-    held: BTreeMap<Uuid, VecDeque<Vec<u8>>>,
+    /// For members that have much to take; none is empty.
+    held: BTreeMap<Uuid, VecDeque<Held>>,
+}
+
+/// An answer that waits until its member has taken others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The request, and its attempt.
+    pub(crate) of: (Uuid, u64),
+    pub(crate) message: Vec<u8>,
 }
 
 impl Answers {
@@ -58,14 +66,15 @@ impl Answers {
         self.held.remove(&peer);
     }
 
-    /// This server leads no more: nobody heeds what it has to say.
-    pub(crate) fn drop_held(&mut self) {
-        self.held.clear();
+    /// This server leads no more: what it has to say means nothing. Whose answers those were.
+    pub(crate) fn take_held(&mut self) -> Vec<(Uuid, Held)> {
+        let of = |(to, held): (Uuid, VecDeque<Held>)| held.into_iter().map(move |held| (to, held));
+        std::mem::take(&mut self.held).into_iter().flat_map(of).collect()
     }
 
-    /// An answer waits until its member has taken others.
-    pub(crate) fn hold(&mut self, to: Uuid, message: Vec<u8>) {
-        self.held.entry(to).or_default().push_back(message);
+    /// An answer waits.
+    pub(crate) fn hold(&mut self, to: Uuid, held: Held) {
+        self.held.entry(to).or_default().push_back(held);
     }
 
     /// The next one for which there is room now.
@@ -74,11 +83,11 @@ impl Answers {
             return None;
         }
         let held = self.held.get_mut(&to)?;
-        let message = held.pop_front();
+        let next = held.pop_front();
         if held.is_empty() {
             self.held.remove(&to);
         }
-        message
+        next.map(|held| held.message)
     }
 
     /// Whether a member has so much to take that nothing more runs for it. So many bytes may wait in front of its
@@ -128,7 +137,8 @@ mod tests {
     fn what_is_held_goes_one_by_one_and_nothing_runs_before() {
         let mut leader = Answers::default();
         let sent = until_full(&mut leader, 1 << 20, usize::MAX);
-        (1..=2).for_each(|n| leader.hold(PEER, vec![n]));
+        let held = |n: u8| Held { of: (Uuid::from_u128(7), n.into()), message: vec![n] };
+        (1..=2).for_each(|n| leader.hold(PEER, held(n)));
         assert_eq!(leader.next_held(PEER, usize::MAX), None);
         leader.told(PEER, sent);
         assert!(leader.is_full(PEER, usize::MAX), "two come first");
@@ -137,6 +147,9 @@ mod tests {
         assert_eq!(leader.next_held(PEER, usize::MAX), None);
         leader.told(PEER, 100 << 20);
         assert_eq!(leader.next_held(PEER, usize::MAX), Some(vec![2]));
+        assert!(!leader.is_full(PEER, usize::MAX));
+        leader.hold(PEER, held(3));
+        assert_eq!(leader.take_held(), [(PEER, held(3))]);
         assert!(!leader.is_full(PEER, usize::MAX));
     }
 

@@ -35,7 +35,7 @@ use weir_cluster::{Event as Happened, Mark, Member, Position, Proposal};
 use weir_data::{DeclaredKeys, Uuid};
 use weir_log::compact;
 
-use crate::clusters::answers::Answers;
+use crate::clusters::answers::{Answers, Held};
 use crate::clusters::arrived::Arrived;
 use crate::clusters::askers::Askers;
 use crate::clusters::conversion::Conversion;
@@ -162,7 +162,7 @@ impl Part {
     /// Tells a member what has come of an attempt of its request.
     pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
         let outcome = match outcome {
-            // Who has asked runs it once more, on the rows that it ran on here.
+            // Who has asked may run it once more, on the rows that it ran on here, if that does not cost too much.
             Outcome::Entry(at, reply) if reply.len() > TEXT_BYTES_MAX => Outcome::Known(at),
             Outcome::Empty(at, reply) if reply.len() > TEXT_BYTES_MAX => {
                 let error = error_text(&too_long("a reply"));
@@ -175,7 +175,7 @@ impl Part {
         if is_of_entry || !self.is_full(to) {
             self.send_reply(to, message);
         } else {
-            self.answers.hold(to, message);
+            self.answers.hold(to, Held { of: (eid, attempt), message });
         }
     }
 
@@ -202,10 +202,12 @@ impl Part {
 
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
-        for (from, Request { eid, attempt, .. }) in self.arrived.take_all() {
-            self.reply(from, (eid, attempt), Outcome::NotLeader);
+        let held = self.answers.take_held().into_iter().map(|(to, held)| (to, held.of));
+        let arrived = self.arrived.take_all();
+        let arrived = arrived.map(|(from, Request { eid, attempt, .. })| (from, (eid, attempt)));
+        for (from, of) in held.chain(arrived).collect::<Vec<_>>() {
+            self.reply(from, of, Outcome::NotLeader);
         }
-        self.answers.drop_held();
         self.repetitions.clear();
         self.index_reads.clear();
     }
