@@ -82,3 +82,21 @@ fn who_asked_for_a_conversion_is_answered_echo_before_it_is_made() {
     let replies = shell.call(client, r#"{"id":3,"method":"echo","params":["there?"]}"#);
     assert_eq!(value(&replies), json!({"id":3,"result":["there?"],"error":null}));
 }
+
+/// So much waits behind the conversion that the server does not read its client, whose own probes nobody answers.
+#[test]
+fn who_is_not_read_hears_that_the_server_is_there() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    let client = shell.connect_as("tcp");
+    let convert = json!({"id": 1, "method": "convert", "params": ["Net", value(SCHEMA)]});
+    shell.send(client, &convert.to_string());
+    let insert = json!({"op": "insert", "table": "Port", "row": {"name": "b".repeat(300 << 10)}});
+    (2..6).for_each(|id| shell.send(client, &transact(id, &insert.to_string())));
+    shell.settle();
+    shell.pass_ms(5000);
+    let heard = shell.received(client);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!(value(&heard[0])["method"], "echo");
+}

@@ -549,9 +549,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         name: "passed-by-its-session",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",
-            good: "        self.answer_passed(db, eid);",
+            good: "        self.answer_passed(db, eid, reply_cost_left);",
             bad: "        if !PLANTED {
-            self.answer_passed(db, eid);
+            self.answer_passed(db, eid, reply_cost_left);
         }",
         }],
         test: SERVERS,

@@ -108,8 +108,9 @@ fn is_there(probes: &mut Probes, shell: &mut Shell, id: SessionId, session: &mut
     let Session { identity, gate, watched, .. } = session;
     let due_us = watched.probe.next_us().expect("a session without an interval is not looked at");
     if gate.is_stopped() && due_us <= shell.now_us() {
-        // Whatever it says, nobody listens.
+        // Whatever it says, nobody listens; but its own probes, which are not answered, find that somebody is there.
         watched.probe.heard(shell.now_us());
+        shell.send(id, probe::request());
     }
     match watched.probe.run(shell.now_us()) {
         // It was heard of meanwhile.
