@@ -104,8 +104,9 @@ impl Server {
     pub(super) fn lane_of(&self, id: SessionId, about: &About<'_>) -> Lane {
         match about {
             About::Probe => Lane::Probe,
-            About::Echo => Lane::Echo,
-            About::None | About::Lock => Lane::None,
+            // Where nobody else is asked a conversion is made at once, and is answered first, as by the reference.
+            About::Echo if self.has_others() => Lane::Echo,
+            About::Echo | About::None | About::Lock => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }

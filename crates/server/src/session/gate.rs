@@ -73,8 +73,8 @@ impl Reason {
 pub(crate) enum Lane {
     /// A reply, which is for a probe: it waits for nothing.
     Probe,
-    /// `echo`, by which a client finds out whether anybody is there. A relay takes as long for a conversion
-    /// as all its rows are under way, and who probes it meanwhile is answered.
+    /// `echo`, by which a client finds out whether anybody is there, at a server that asks others. A relay takes as
+    /// long for a conversion as all its rows are under way, and who probes it meanwhile is answered.
     Echo,
     /// No database.
     None,

@@ -117,7 +117,7 @@ impl Speaker<'_> {
             // Helpers look at it: others may be answered before.
             return Message::request(id, "echo", &format!(r#"["{filler}"]"#));
         }
-        Message::request(id, "echo", r#"["hello"]"#).of_lane("echo")
+        Message::request(id, "echo", r#"["hello"]"#).of_lane("-")
     }
 
     fn cancel(&mut self, client: &Client) -> Message {
