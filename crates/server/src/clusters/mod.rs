@@ -189,7 +189,7 @@ impl Part {
     /// A member has taken so many bytes more of its answers: others follow.
     pub(crate) fn answers_taken(&mut self, by: Uuid, bytes: u64) {
         self.answers.told(by, bytes);
-        let backlog_bytes_max = self.backlog_bytes_max.unwrap_or(usize::MAX);
+        let backlog_bytes_max = self.backlog_bytes_max();
         while let Some(message) = self.answers.next_held(by, backlog_bytes_max) {
             self.send_reply(by, message);
         }
@@ -197,7 +197,12 @@ impl Part {
 
     /// Whether nothing more runs for a member until it has taken its answers.
     pub(crate) fn is_full(&self, of: Uuid) -> bool {
-        self.answers.is_full(of, self.backlog_bytes_max.unwrap_or(usize::MAX))
+        self.answers.is_full(of, self.backlog_bytes_max())
+    }
+
+    /// Bytes that may be queued for a member, as far as an operator has set that.
+    pub(crate) fn backlog_bytes_max(&self) -> usize {
+        self.backlog_bytes_max.unwrap_or(usize::MAX)
     }
 
     /// What this member was asked as a leader is asked of the next one, which may be this one again.

@@ -43,7 +43,8 @@ pub(crate) enum Reason {
     /// A relay has not heard from its source since the start: who asks for it now would be sent
     /// elsewhere.
     Source,
-    /// The session has asked for a conversion: everything behind but `echo` waits for its answer.
+    /// The session has asked for a conversion: everything behind waits for its answer, but for messages of
+    /// [`Lane::Echo`].
     Conversion,
     /// The session is in the middle of a long message: nothing can be sent to it before the end.
     Message,

@@ -88,7 +88,7 @@ impl Server {
         // What a session asked before, and a helper of this member has since it led, comes first.
         let busy: BTreeSet<SessionId> = self.at_work(db).collect();
         let part = self.clusters.part_mut(db);
-        let backlog_bytes_max = part.backlog_bytes_max.unwrap_or(usize::MAX);
+        let backlog_bytes_max = part.backlog_bytes_max();
         let is_free = |session| !busy.contains(&session);
         for (number, way) in part.forwards.to_ask(backlog_bytes_max, is_free) {
             let part = self.clusters.part_mut(db);
@@ -349,7 +349,7 @@ impl Server {
             }
             Message::Reply { eid, attempt, outcome } => {
                 if let Some(bytes) = part.answers.taken(from, body.len()) {
-                    // It asks for what it has sent on a connection that ends.
+                    // If this cannot be told, a connection has ended, and with that the leader's count.
                     part.member.send_request(from, Message::Taken(bytes).write());
                 }
                 // What was asked of an earlier leader may be answered late, and mean nothing any more.
