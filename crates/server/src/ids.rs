@@ -2,9 +2,42 @@
 
 use std::sync::Arc;
 
-/// A client connection, numbered by the shell, never reused in a process.
+use crate::once::CHANNELS_MAX;
+
+/// A client connection, numbered by the shell below [`SessionId::CHANNELS_MIN`], never reused in a process; or, in
+/// the core alone, a channel of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
+
+/// Above the number of the connection stands that of the channel and one, or zero.
+const CHANNEL_SHIFT: u32 = 52;
+
+impl SessionId {
+    /// The first number that is not a connection's.
+    pub const CHANNELS_MIN: u64 = 1 << CHANNEL_SHIFT;
+
+    /// A channel of this connection, or of that which this channel is of.
+    pub(crate) fn channel(self, number: u16) -> Self {
+        assert!(number < CHANNELS_MAX, "channels are numbered below the bound");
+        Self((u64::from(number) + 1) << CHANNEL_SHIFT | self.connection().0)
+    }
+
+    pub(crate) fn is_channel(self) -> bool {
+        self.0 >= Self::CHANNELS_MIN
+    }
+
+    /// The connection itself: what is sent to a channel is sent there.
+    pub(crate) fn connection(self) -> Self {
+        Self(self.0 & (Self::CHANNELS_MIN - 1))
+    }
+
+    /// The channel in which a relay asks its source what this session asks of it. Sessions that come one after the
+    /// other have different ones.
+    pub(crate) fn channel_at_source(self) -> u16 {
+        let number = self.0 ^ self.0 >> CHANNEL_SHIFT;
+        u16::try_from(number % u64::from(CHANNELS_MAX)).expect("it is less than the bound")
+    }
+}
 
 /// A configured remote (listener), numbered by the core, never reused in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

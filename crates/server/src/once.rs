@@ -8,6 +8,9 @@ use weir_data::{Error, Uuid};
 use weir_json::{Text, TextBuf};
 use weir_wire::Method;
 
+/// Most channels of a connection: their numbers are less.
+pub(crate) const CHANNELS_MAX: u16 = 1024;
+
 /// Bits of a UUID that say how it was made (RFC 4122 section 4.1.3), and what random ones have there.
 const VERSION_MASK: u128 = 0xf << 76 | 3 << 62;
 const RANDOM: u128 = 4 << 76 | 2 << 62;
@@ -50,6 +53,8 @@ pub(crate) struct Transaction<'m> {
     /// `None` for `transact`.
     pub(crate) once: Option<Once>,
     pub(crate) heard: Heard,
+    /// Whom of those behind the client the request is for: what different ones ask has no order.
+    pub(crate) channel: Option<u16>,
 }
 
 impl<'m> Transaction<'m> {
@@ -75,17 +80,17 @@ impl<'m> Transaction<'m> {
     }
 
     fn new(name: Option<Text<'m>>, operations: Vec<Text<'m>>, once: Option<Once>) -> Self {
-        Self { name, operations, once, heard: Heard::default() }
+        Self { name, operations, once, heard: Heard::default(), channel: None }
     }
 
-    /// `[DB, {"id": UUID, "since": UUID, "locks": {LOCK: N}}, OPERATION...]`
+    /// `[DB, {"id": UUID, "since": UUID, "locks": {LOCK: N}, "channel": N}, OPERATION...]`
     fn of_transact(params: Text<'m>) -> Result<Self, Error> {
         let wrong = |details: &str| Error::syntax(params, format!("weir_transact: {details}"));
         let mut rest = params.elements().into_iter().flatten();
         let name = rest.next();
         let options = rest.next().and_then(Text::members);
         let options = options.ok_or_else(|| wrong("an object with options expected"))?;
-        let (mut id, mut since, mut heard) = (None, None, Heard::default());
+        let (mut id, mut since, mut heard, mut channel) = (None, None, Heard::default(), None);
         for (key, value) in options {
             let id_of = || uuid(value).ok_or_else(|| wrong("\"id\" and \"since\" are UUIDs"));
             match &*key {
@@ -95,7 +100,12 @@ impl<'m> Transaction<'m> {
                     let locks = Heard::of(value);
                     heard = locks.ok_or_else(|| wrong("\"locks\" has a number for each lock"))?;
                 }
-                _ => return Err(wrong("the options are \"id\", \"since\" and \"locks\"")),
+                b"channel" => channel = Some(channel_of(value).map_err(&wrong)?),
+                _ => {
+                    return Err(wrong(
+                        "the options are \"id\", \"since\", \"locks\" and \"channel\"",
+                    ));
+                }
             }
         }
         let once = match (id, since) {
@@ -106,10 +116,10 @@ impl<'m> Transaction<'m> {
         let operations: Vec<Text<'m>> = rest.collect();
         // What changes nothing needs no id.
         let once = if weir_engine::is_read_only(&operations) { Once::Plain } else { once };
-        Ok(Self { heard, ..Self::new(name, operations, Some(once)) })
+        Ok(Self { heard, channel, ..Self::new(name, operations, Some(once)) })
     }
 
-    /// `[DB, UUID, UUID]`
+    /// `[DB, UUID, UUID, {"channel": N}]`, the last of which may be missing
     fn of_outcome(params: Text<'m>) -> Result<Self, Error> {
         let wrong = |details: &str| Error::syntax(params, format!("weir_outcome: {details}"));
         let mut rest = params.elements().into_iter().flatten();
@@ -118,11 +128,21 @@ impl<'m> Transaction<'m> {
         let (Some(id), Some(since)) = (next(), next()) else {
             return Err(wrong("the id of a transaction and that of a state expected"));
         };
-        if rest.next().is_some() {
-            return Err(wrong("three parameters expected"));
+        let mut channel = None;
+        if let Some(options) = rest.next() {
+            let options = options.members().filter(|_| rest.next().is_none());
+            for (key, value) in
+                options.ok_or_else(|| wrong("three parameters and options expected"))?
+            {
+                match &*key {
+                    b"channel" => channel = Some(channel_of(value).map_err(wrong)?),
+                    _ => return Err(wrong("the only option is \"channel\"")),
+                }
+            }
         }
         let chosen = Chosen::new(id, since).map_err(wrong)?;
-        Ok(Self::new(name, Vec::new(), Some(Once::Outcome(chosen))))
+        let once = Some(Once::Outcome(chosen));
+        Ok(Self { channel, ..Self::new(name, Vec::new(), once) })
     }
 
     /// The request as one for `transact`; `None` if it is one.
@@ -137,6 +157,25 @@ impl<'m> Transaction<'m> {
         text.extend_from_slice(b"],\"id\":null}");
         Some(TextBuf::validate(text).expect("it is made of JSON"))
     }
+}
+
+/// Whether the options of a request name a channel, be it one that there can be or not.
+pub(crate) fn names_channel(method: &str, params: Text<'_>) -> bool {
+    let at = match Method::parse(method) {
+        Some(Method::TransactOnce) => 1,
+        Some(Method::Outcome) => 3,
+        _ => return false,
+    };
+    let mut options = params.elements().into_iter().flatten().skip(at);
+    let members = options.next().and_then(Text::members);
+    members.into_iter().flatten().any(|(key, _)| &*key == b"channel")
+}
+
+fn channel_of(text: Text<'_>) -> Result<u16, &'static str> {
+    let number = text.integer().and_then(|number| u16::try_from(number).ok());
+    number
+        .filter(|number| *number < CHANNELS_MAX)
+        .ok_or("\"channel\" is a whole number from 0 to 1023")
 }
 
 fn uuid(text: Text<'_>) -> Option<Uuid> {

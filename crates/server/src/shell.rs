@@ -118,6 +118,7 @@ impl Shell {
 
     /// Sends `head` and `body`; who is in the middle of a long message gets them behind it.
     pub(crate) fn send_parts(&mut self, mut to: Vec<SessionId>, head: Bytes, body: Bytes) {
+        to.iter_mut().for_each(|session| *session = session.connection());
         if !self.behind.is_empty() {
             to.retain(|session| match self.behind.get_mut(session) {
                 Some(behind) => {
@@ -148,11 +149,12 @@ impl Shell {
 
     /// Whether a session is in the middle of a long message.
     pub(crate) fn is_in_message(&self, session: SessionId) -> bool {
-        self.behind.contains_key(&session)
+        self.behind.contains_key(&session.connection())
     }
 
     /// What a session in the middle of a long message is to be sent later waits elsewhere.
     pub(crate) fn count_behind(&mut self, session: SessionId, bytes: usize) {
+        let session = session.connection();
         if self.behind.get_mut(&session).is_some_and(|behind| behind.count(bytes)) {
             self.overflowed.push(session);
         }
@@ -209,6 +211,7 @@ impl Shell {
     pub(crate) fn send_out(&mut self, of: Option<SessionId>, work: Work) -> WorkId {
         self.next_work += 1;
         let id = WorkId(self.next_work);
+        let of = of.map(SessionId::connection);
         self.effects.push(Effect::Work { id, of, work });
         id
     }

@@ -14,6 +14,7 @@ mod any_moment;
 mod backup;
 mod batching;
 mod big_requests;
+mod channels;
 mod conversion;
 mod crash;
 mod delivery;

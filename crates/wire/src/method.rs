@@ -97,11 +97,13 @@ const METHODS: [(&str, Method); 26] = [
 const EXTENSION: &str = "weir_";
 
 /// Options of such methods, and members of operations that the reference refuses.
-const OPTIONS: [&str; 5] = [
+const OPTIONS: [&str; 7] = [
     "transact.order_by",
     "weir_monitor.each",
     "weir_monitor.index",
     "weir_monitor.low_water",
+    "weir_outcome.channel",
+    "weir_transact.channel",
     "weir_transact.locks",
 ];
 

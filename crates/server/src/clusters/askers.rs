@@ -1,17 +1,21 @@
 //! Requests of other members that run here, and whom to answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_data::Uuid;
 
 use crate::ids::DbId;
+use crate::origin::Identity;
 
 /// A request of another member that runs here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) db: DbId,
     /// Who is to be answered.
     pub(crate) from: Uuid,
+    /// Its client.
+    pub(crate) client: Arc<Identity>,
     /// The id of the entry that it becomes.
     pub(crate) eid: Uuid,
     /// The term that it is for.
@@ -54,9 +58,9 @@ impl Askers {
         self.by_eid.get(&eid).is_some_and(|number| self.by_number[number].term == term)
     }
 
-    /// Which member has asked.
-    pub(crate) fn from(&self, number: u64) -> Option<Uuid> {
-        self.by_number.get(&number).map(|asked| asked.from)
+    /// The request of this number, unless it has been answered.
+    pub(crate) fn get(&self, number: u64) -> Option<&Asked> {
+        self.by_number.get(&number)
     }
 
     /// A request is about to be answered.
@@ -83,12 +87,17 @@ mod tests {
     fn what_runs_for_an_earlier_term_is_no_attempt_of_this_one() {
         let (db, from, eid) = (DbId(1), Uuid::from_u128(2), Uuid::from_u128(3));
         let mut askers = Askers::default();
-        let number = askers.begin(Asked { db, from, eid, term: 5, attempt: 0 });
+        let client = Arc::new(Identity::default());
+        let asked = |term, attempt| {
+            let client = Arc::clone(&client);
+            Asked { db, from, client, eid, term, attempt }
+        };
+        let number = askers.begin(asked(5, 0));
         assert!(askers.has(eid, 5) && !askers.has(eid, 7));
         assert!(!askers.runs(eid, 7, 1));
         let ended = askers.end(number).expect("it ran");
         assert_eq!(ended.attempt, 0, "its end says nothing of the later attempt");
-        askers.begin(Asked { db, from, eid, term: 7, attempt: 1 });
+        askers.begin(asked(7, 1));
         assert!(askers.runs(eid, 7, 2));
     }
 }

@@ -11,6 +11,10 @@ use crate::ids::SessionId;
 use crate::outbound::Outbound;
 use crate::session::locks::Held;
 
+/// Bytes of replies that wait for what they are of to take effect here, beyond which the leader is asked nothing more:
+/// it may be long until then, as on a full disk.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
 /// What is known of a request.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -183,9 +187,21 @@ impl Forwards {
     }
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
-    /// asked any more.
+    /// asked any more, and what it has answered nobody waits for. What has been asked under locks stays until it is
+    /// decided, as what is an entry does, but without its reply.
     pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
-        let numbers = self.new_ones_of(session);
+        let mut numbers = self.new_ones_of(session);
+        for place in self.outbound.places_of(session) {
+            let forward = self.by_number.get_mut(&place).expect("it has a place");
+            let is_under_locks =
+                forward.trigger.locks.as_ref().is_some_and(|locks| !locks.is_empty());
+            match &mut forward.state {
+                State::Entry(_, Some(reply)) => *reply = Vec::new(),
+                State::Empty(_, reply) if is_under_locks => *reply = Vec::new(),
+                State::Empty(..) => numbers.push(place),
+                State::Entry(_, None) | State::Waits(_) | State::New | State::Asked(_) => {}
+            }
+        }
         numbers.into_iter().map(|number| self.take_number(number).trigger).collect()
     }
 
@@ -216,11 +232,16 @@ impl Forwards {
         backlog_bytes_max: usize,
         is_free: impl Fn(SessionId) -> bool,
     ) -> Vec<(i64, Way)> {
-        let mut window = Window::new(backlog_bytes_max);
+        let (mut window, mut reply_bytes) = (Window::new(backlog_bytes_max), 0);
         for Forward { trigger, state, .. } in self.by_number.values() {
-            if let State::Asked(way) = state {
-                window.note(*way, trigger.message.len());
+            match state {
+                State::Asked(way) => window.note(*way, trigger.message.len()),
+                State::Entry(_, Some(reply)) | State::Empty(_, reply) => reply_bytes += reply.len(),
+                State::New | State::Entry(_, None) | State::Waits(_) => {}
             }
+        }
+        if reply_bytes > REPLY_BYTES_MAX {
+            return Vec::new();
         }
         let is_free = |number: &i64| {
             let session = self.by_number[number].trigger.origin.session();
@@ -442,6 +463,34 @@ mod tests {
         let gone: Vec<u128> = gone.iter().map(|trigger| trigger.origin.eid.to_u128()).collect();
         assert_eq!(gone, [1]);
         assert_eq!(forwards.new_ones().len(), 2);
+    }
+
+    /// This member takes no entries, for its disk is full, say.
+    #[test]
+    fn replies_that_wait_are_bounded_and_go_with_their_clients() {
+        let at = Position { term: 1, index: 7 };
+        let mut forwards = Forwards::default();
+        for eid in 1..=3 {
+            forwards.push(of(1, eid, 10), 0);
+        }
+        let numbers = forwards.new_ones();
+        let long = || vec![b' '; REPLY_BYTES_MAX / 2 + 1];
+        forwards.number(numbers[0]).state = State::Empty(at, long());
+        forwards.push(of(2, 4, 10), 0);
+        assert_eq!(ask(&mut forwards), [2, 3, 4].map(|eid| (eid, Way::InOrder)));
+        forwards.number(numbers[1]).state = State::Entry(at, Some(long()));
+        forwards.push(of(2, 5, 10), 0);
+        assert_eq!(ask(&mut forwards), []);
+        let gone = forwards.forget_session(SessionId(1));
+        assert_eq!(
+            gone.iter().map(|trigger| trigger.origin.eid.to_u128()).collect::<Vec<_>>(),
+            [1]
+        );
+        assert_eq!(ask(&mut forwards), [(5, Way::InOrder)]);
+        let State::Entry(_, Some(reply)) = &forwards.number(numbers[1]).state else {
+            panic!("an entry")
+        };
+        assert!(reply.is_empty());
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(crate) mod unapplied;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_cluster::{Event as Happened, Mark, Member, Position, Proposal};
 use weir_data::{DeclaredKeys, Uuid};
@@ -49,7 +50,7 @@ use crate::clusters::unapplied::Unapplied;
 use crate::database::Trigger;
 use crate::effect::Effect;
 use crate::ids::{CommandId, DbId, LinkId, PeerPortId, SessionId, WorkId};
-use crate::origin::Asker;
+use crate::origin::{Asker, Identity};
 use crate::reply::error_text;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
@@ -159,8 +160,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Tells a member what has come of an attempt of its request.
-    pub(crate) fn reply(&mut self, to: Uuid, (eid, attempt): (Uuid, u64), outcome: Outcome) {
+    /// Tells a member what has come of an attempt of its client's request.
+    pub(crate) fn reply(
+        &mut self,
+        (to, client): (Uuid, &Arc<Identity>),
+        (eid, attempt): (Uuid, u64),
+        outcome: Outcome,
+    ) {
         let outcome = match outcome {
             // Who has asked may run it once more, on the rows that it ran on here, if that does not cost too much.
             Outcome::Entry(at, reply) if reply.len() > TEXT_BYTES_MAX => Outcome::Known(at),
@@ -170,12 +176,20 @@ impl Part {
             }
             outcome => outcome,
         };
-        let is_of_entry = !matches!(outcome, Outcome::Empty(..));
+        let may_wait = matches!(outcome, Outcome::Empty(..));
         let message = Message::Reply { eid, attempt, outcome }.write();
-        if is_of_entry || !self.is_full(to) {
-            self.send_reply(to, message);
-        } else {
-            self.answers.hold(to, Held { of: (eid, attempt), message });
+        if may_wait && self.is_full(to) {
+            let client = Arc::clone(client);
+            return self.answers.hold(to, Held { of: (eid, attempt), client, message });
+        }
+        self.send_held(to, client);
+        self.send_reply(to, message);
+    }
+
+    /// What is held for a client is said now: what has run behind that is.
+    pub(crate) fn send_held(&mut self, to: Uuid, client: &Identity) {
+        for held in self.answers.held_for(to, client) {
+            self.send_reply(to, held);
         }
     }
 
@@ -207,11 +221,14 @@ impl Part {
 
     /// What this member was asked as a leader is asked of the next one, which may be this one again.
     pub(crate) fn forget_requests(&mut self) {
-        let held = self.answers.take_held().into_iter().map(|(to, held)| (to, held.of));
-        let arrived = self.arrived.take_all();
-        let arrived = arrived.map(|(from, Request { eid, attempt, .. })| (from, (eid, attempt)));
-        for (from, of) in held.chain(arrived).collect::<Vec<_>>() {
-            self.reply(from, of, Outcome::NotLeader);
+        let held = self.answers.take_held().into_iter();
+        let held = held.map(|(to, Held { of, client, .. })| (to, client, of));
+        let arrived = self.arrived.take_all().map(|(from, request)| {
+            let Request { eid, attempt, identity, .. } = request;
+            (from, Arc::new(identity), (eid, attempt))
+        });
+        for (from, client, of) in held.chain(arrived).collect::<Vec<_>>() {
+            self.reply((from, &client), of, Outcome::NotLeader);
         }
         self.repetitions.clear();
         self.index_reads.clear();
@@ -339,8 +356,8 @@ impl Clusters {
     /// Whether a request of another member waits until that has taken its answers.
     pub(crate) fn is_full_for(&self, trigger: &Trigger) -> bool {
         let Asker::Peer(number) = trigger.origin.asker else { return false };
-        let part = self.part(trigger.origin.db).zip(self.askers.from(number));
-        part.is_some_and(|(part, from)| part.is_full(from))
+        let part = self.part(trigger.origin.db).zip(self.askers.get(number));
+        part.is_some_and(|(part, asked)| part.is_full(asked.from))
     }
 
     pub(crate) fn part_mut(&mut self, db: DbId) -> &mut Part {

@@ -126,7 +126,8 @@ pub(crate) fn tell_canceled(
     session: SessionId,
     request: &[u8],
 ) {
-    if sessions.get(session).is_some_and(|session| session.is_db_change_aware()) {
+    let connection = sessions.get(session.connection());
+    if connection.is_some_and(|session| session.is_db_change_aware()) {
         let message = weir_wire::reply_error_string(request, "canceled");
         // It has changed nothing that the session would have to see before.
         shell.send(session, message);

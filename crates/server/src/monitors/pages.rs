@@ -68,6 +68,8 @@ pub(super) struct Beginning {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     session: SessionId,
+    /// The session, or the channel of it, that the request is of.
+    asker: SessionId,
     /// The database that the session's request is about.
     db: DbId,
     /// What comes before the first piece, until it has been sent.
@@ -85,9 +87,9 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(session: SessionId, db: DbId, head: Vec<u8>, tail: Vec<u8>) -> Self {
-        let head = Some(Arc::new(head));
-        Self { session, db, head, tail, follow: None, kept: 0, next: 0, is_hungry: true }
+    pub(crate) fn new(asker: SessionId, db: DbId, head: Vec<u8>, tail: Vec<u8>) -> Self {
+        let (session, head) = (asker.connection(), Some(Arc::new(head)));
+        Self { session, asker, db, head, tail, follow: None, kept: 0, next: 0, is_hungry: true }
     }
 
     /// Gets another message behind this one.
@@ -373,7 +375,7 @@ impl Subscriptions {
         if !unserved.is_empty() {
             shell.ask(Effect::TellDrained { to: unserved });
         }
-        for Receiver { session, db, tail, follow, kept, .. } in done {
+        for Receiver { session, asker, db, tail, follow, kept, .. } in done {
             self.streams.by_session.remove(&session);
             if kept > 0 {
                 self.streams.have_given_results(session, kept);
@@ -382,7 +384,7 @@ impl Subscriptions {
             shell.end_message(session, tail);
             follow.into_iter().for_each(|message| shell.send(session, message));
             sessions.tell_lock_news(shell, session);
-            databases.release(shell, sessions, session, Reason::Work, Lane::Db(db));
+            databases.release(shell, sessions, asker, Reason::Work, Lane::Db(db));
             databases.release(shell, sessions, session, Reason::Message, Lane::Every);
             self.begin_pending(shell, sessions, databases, session);
         }

@@ -128,11 +128,32 @@ impl Server {
         let Self { shell, sessions, databases, .. } = self;
         databases.release(shell, sessions, id, Reason::Check, Lane::Every);
         match content {
-            Content::Transact { db, id: request, nature, once, heard } => {
+            Content::Transact { db, id: request, nature, once, heard, channel } => {
                 let db = self.databases.by_name(&db);
                 if db.is_some() && canceled.contains(&request) {
                     return tell_canceled(&mut self.shell, &self.sessions, id, &request);
                 }
+                let id = match channel.zip(db) {
+                    None => id,
+                    Some((number, db)) => {
+                        let of_what_is_asked = once.as_ref().map(|(once, _)| *once);
+                        let is_for_others = self.is_for_others(id, db, of_what_is_asked, || nature);
+                        let lane = if is_for_others { Lane::Leader(db) } else { Lane::Db(db) };
+                        let channel = self.sessions.channel(id, number);
+                        if !self.sessions.passes_into(channel, lane) {
+                            let (message, marks) =
+                                (Incoming::Checked(message), Marks::of_transaction(request, locks));
+                            return self.sessions.queue(
+                                &mut self.shell,
+                                channel,
+                                message,
+                                lane,
+                                marks,
+                            );
+                        }
+                        channel
+                    }
+                };
                 let origin = db.map(|db| self.origin(id, request, db));
                 if let Some(origin) = origin.filter(|origin| !self.databases.is_in_flight(origin)) {
                     let origin = Origin { created_us: came_us, ..origin };

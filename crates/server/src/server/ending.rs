@@ -21,8 +21,9 @@ impl Server {
         self.forget(id);
     }
 
-    /// Ends a session from this side.
+    /// Ends a session from this side, and if it is a channel its connection.
     pub(super) fn disconnect(&mut self, id: SessionId) {
+        let id = id.connection();
         self.connection_lost(id, End::Dropped);
         self.forget(id);
         self.shell.ask(Effect::Disconnect { session: id });
@@ -46,8 +47,16 @@ impl Server {
         self.remotes.disconnected(&mut self.shell, id, session, end)
     }
 
-    /// Ends everything that a session had going.
+    /// Ends everything that a connection had going, and its channels.
     fn forget(&mut self, id: SessionId) {
+        for channel in self.sessions.channels_of(id) {
+            self.end_session(channel);
+        }
+        self.end_session(id);
+    }
+
+    /// Ends everything that a connection, or a channel, had going.
+    fn end_session(&mut self, id: SessionId) {
         let Self {
             shell,
             sessions,
@@ -208,8 +217,7 @@ impl Server {
     /// Counts what is kept for each session, whether it is known to have changed or not.
     fn count_kept_again(&mut self) {
         self.subscriptions.count_again(&self.databases);
-        let all: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
-        for id in all {
+        for id in self.sessions.ids() {
             self.count_kept(id);
         }
     }

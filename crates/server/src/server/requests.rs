@@ -97,6 +97,10 @@ impl Server {
             self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
             self.take(id, queued.message, queued.marks.locks);
+            // What is for channels has its turns there.
+            while let Some(queued) = self.sessions.next_for_channel(&mut self.shell, id) {
+                self.take(id, queued.message, queued.marks.locks);
+            }
         }
     }
 
@@ -117,7 +121,7 @@ impl Server {
         let are_decided =
             || !self.sessions.get(session).expect("it has sent this").gate().changes_locks();
         match about {
-            About::Transaction { id, params } => {
+            About::Transaction { id, params, .. } => {
                 let mut text = Vec::new();
                 id.write(&mut text);
                 let operations = params.elements().into_iter().flatten();
@@ -139,6 +143,7 @@ impl Server {
         let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
         match about {
             About::Db(name) => by_name(*name).map(Lane::Db),
+            About::Transaction { has_channel: true, .. } if !id.is_channel() => Some(Lane::Channel),
             About::Transaction { params, .. } => {
                 // One without a database is refused, in its turn among all.
                 let mut params = params.elements()?;
@@ -189,6 +194,18 @@ impl Server {
             Ok(Message::Request { method, params, id: request })
                 if let Some(Ok(asked)) = Transaction::of(method, params) =>
             {
+                let id = match asked.channel.filter(|_| !id.is_channel()) {
+                    None => id,
+                    Some(number) => {
+                        let lane = self.lane_in_channel(id, &asked);
+                        let channel = self.sessions.channel(id, number);
+                        if !self.sessions.passes_into(channel, lane) {
+                            drop(asked);
+                            return self.queue_in_channel(channel, message, lane, locks);
+                        }
+                        channel
+                    }
+                };
                 if let Some(origin) = self.transaction_origin(id, asked.name, request) {
                     let plain = asked.message();
                     let Transaction { operations, once, heard, .. } = asked;
@@ -266,6 +283,34 @@ impl Server {
         }
     }
 
+    /// What a transaction concerns that is for a channel of this connection.
+    fn lane_in_channel(&self, id: SessionId, asked: &Transaction<'_>) -> Lane {
+        let name = asked.name.and_then(Text::str);
+        let Some(db) = name.and_then(|name| self.databases.by_name(&name)) else {
+            return Lane::Every;
+        };
+        let nature = || Nature::of(&asked.operations);
+        match self.is_for_others(id, db, asked.once, nature) {
+            true => Lane::Leader(db),
+            false => Lane::Db(db),
+        }
+    }
+
+    /// A transaction waits behind others in the gate of its channel. `locks` are those that the connection owned when it
+    /// came, if it had to wait there.
+    fn queue_in_channel(
+        &mut self,
+        channel: SessionId,
+        message: TextBuf,
+        lane: Lane,
+        locks: Option<Vec<Held>>,
+    ) {
+        let message = Incoming::Checked(message);
+        let marks = self.marks_of(channel, &About::of(&message));
+        let marks = Marks { locks: locks.or(marks.locks), ..marks };
+        self.sessions.queue(&mut self.shell, channel, message, lane, marks);
+    }
+
     /// Whether others may decide what is asked here: leaders of clusters, sources of relays.
     #[inline]
     fn has_others(&self) -> bool {
@@ -317,6 +362,7 @@ impl Server {
     /// would make wrong.
     #[inline]
     fn note_knows_tables(&mut self, id: SessionId, db: DbId) {
+        let id = id.connection();
         let session = self.sessions.get(id).expect("its message is being handled");
         let is_server_db = || self.databases.get(db).is_some_and(|db| db.name() == server_db::NAME);
         if !session.knows_tables() && !is_server_db() {
@@ -659,10 +705,12 @@ impl Server {
         let Some([id]) = exactly(params) else { return };
         let mut request = Vec::new();
         id.write(&mut request);
-        let Self { shell, sessions, databases, .. } = self;
-        databases.cancel_request(shell, sessions, session, &request);
-        self.cancel_forward(session, &request);
-        self.cancel_for_leader(session, &request);
+        for id in std::iter::once(session).chain(self.sessions.channels_of(session)) {
+            let Self { shell, sessions, databases, .. } = self;
+            databases.cancel_request(shell, sessions, id, &request);
+            self.cancel_forward(id, &request);
+            self.cancel_for_leader(id, &request);
+        }
         self.checks.cancel(session, &request);
     }
 

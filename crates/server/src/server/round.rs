@@ -297,9 +297,10 @@ impl Server {
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
                 Turn::Untold(Answer { session, .. }) => {
-                    is_away() && self.subscriptions.has_pending(&self.databases, id, *session)
-                        || self.is_told_later(id, *session)
-                        || self.is_fed_later(id, *session)
+                    let told = session.connection();
+                    is_away() && self.subscriptions.has_pending(&self.databases, id, told)
+                        || self.is_told_later(id, told)
+                        || self.is_fed_later(id, told)
                 }
                 _ => false,
             };
@@ -360,18 +361,20 @@ impl Server {
             if let Some(reason) = answer.holds.take() {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
-            let is_behind = databases.is_told_late(db, session);
-            if !is_behind && self.is_told_later(db, session) || self.is_fed_later(db, session) {
+            // What a channel's request has changed the connection is told before.
+            let told = session.connection();
+            let is_behind = databases.is_told_late(db, told);
+            if !is_behind && self.is_told_later(db, told) || self.is_fed_later(db, told) {
                 return self.park(db, answer);
             }
             let Self { shell, sessions, databases, subscriptions, .. } = self;
-            subscriptions.flush_session(shell, sessions, databases, session);
-            if databases.is_told_late(db, session) {
+            subscriptions.flush_session(shell, sessions, databases, told);
+            if databases.is_told_late(db, told) {
                 // What the session asks next is answered behind it.
                 sessions.hold(session, Reason::Turn, Lane::Db(db));
                 answer.holds = Some(Reason::Turn);
                 let untold = Untold { answer, is_among: !is_behind };
-                return self.round.untold.entry((db, session)).or_default().push_back(untold);
+                return self.round.untold.entry((db, told)).or_default().push_back(untold);
             }
         }
         self.give_told(db, answer);

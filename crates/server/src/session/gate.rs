@@ -59,7 +59,7 @@ impl Reason {
     }
 
     /// Whether nothing but replies to probes goes on.
-    fn stops_echo(self) -> bool {
+    pub(super) fn stops_echo(self) -> bool {
         matches!(self, Self::Message | Self::Behind)
     }
 
@@ -79,6 +79,8 @@ pub(crate) enum Lane {
     Echo,
     /// No database.
     None,
+    /// A database, but for a channel of the connection: it waits there.
+    Channel,
     /// One database.
     Db(DbId),
     /// One database, for the leader of its cluster.
@@ -93,18 +95,21 @@ impl Lane {
     fn db(self) -> Option<DbId> {
         match self {
             Self::Db(db) | Self::Leader(db) | Self::Conversion(db) => Some(db),
-            Self::Probe | Self::Echo | Self::None | Self::Every => None,
+            Self::Probe | Self::Echo | Self::None | Self::Channel | Self::Every => None,
         }
     }
 
     /// Whether a message of this lane waits behind something of the other.
     fn waits_behind(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Echo, Self::Echo) | (Self::None, Self::None) => true,
+            (Self::Echo, Self::Echo)
+            | (Self::None, Self::None)
+            | (Self::Channel, Self::Channel) => true,
             (Self::Probe | Self::Echo, _) | (_, Self::Probe | Self::Echo | Self::None) => false,
             (_, Self::Conversion(_)) => true,
             (Self::None, _) => false,
             (Self::Every, _) | (_, Self::Every) => true,
+            (Self::Channel, _) | (_, Self::Channel) => false,
             _ => self.db() == other.db(),
         }
     }
@@ -298,6 +303,20 @@ impl Gate {
         self.handled_in = Some(round);
         self.queued_bytes -= queued.bytes();
         Some(queued)
+    }
+
+    /// Takes the next message if it is for a channel, where its turn comes.
+    pub(super) fn pop_for_channel(&mut self) -> Option<Queued> {
+        let at = self.next().filter(|at| self.queue[*at].lane == Lane::Channel)?;
+        let queued = self.queue.remove(at)?;
+        self.queued_bytes -= queued.bytes();
+        Some(queued)
+    }
+
+    /// A gate of another session that is held for what the connection is held for.
+    pub(super) fn of_channel(&self) -> Self {
+        let holds = self.holds.iter().filter(|(reason, _)| reason.stops_echo());
+        Self { holds: holds.copied().collect(), ..Self::default() }
     }
 
     /// Whether a session that was not read may be read again; asked once.

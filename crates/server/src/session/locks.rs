@@ -187,7 +187,7 @@ impl Sessions {
 
     /// Whether the session owns the lock.
     pub(crate) fn owns_lock(&self, id: SessionId, name: &str) -> bool {
-        self.locks.owner(name) == Some(id)
+        self.locks.owner(name) == Some(id.connection())
     }
 
     /// Whether anybody owns the lock.
@@ -219,7 +219,7 @@ impl Sessions {
 
     /// Whether the session has asked for the lock by force.
     pub(crate) fn has_stolen(&self, id: SessionId, name: &str) -> bool {
-        let lock = self.get(id).and_then(|session| session.locks.get(name));
+        let lock = self.get(id.connection()).and_then(|session| session.locks.get(name));
         lock.is_some_and(|lock| lock.mode == LockMode::Steal)
     }
 
@@ -254,6 +254,7 @@ impl Sessions {
 
     /// The locks that a session owns now.
     pub(crate) fn owned_locks(&self, id: SessionId) -> Vec<Held> {
+        let id = id.connection();
         let locks = self.get(id).into_iter().flat_map(|session| session.locks.keys());
         locks.filter_map(|name| self.held_by(id, name)).collect()
     }
@@ -275,6 +276,7 @@ impl Sessions {
         operations: impl Iterator<Item = Text<'m>>,
     ) -> Vec<Held> {
         // As a rule there is none.
+        let id = id.connection();
         if self.get(id).is_none_or(|session| session.locks.is_empty()) {
             return Vec::new();
         }

@@ -3,6 +3,7 @@
 use weir_json::{Text, TextBuf};
 use weir_wire::{Message, Method};
 
+use crate::once::names_channel;
 use crate::session::gate::QUEUED_BYTES_MAX;
 use crate::session::locks::Held;
 
@@ -48,8 +49,8 @@ pub(crate) enum About<'m> {
     Lock,
     /// The database of this name.
     Db(Text<'m>),
-    /// A transaction: the id of the request, and its parameters.
-    Transaction { id: Text<'m>, params: Text<'m> },
+    /// A transaction: the id of the request, its parameters, and whether they name a channel.
+    Transaction { id: Text<'m>, params: Text<'m>, has_channel: bool },
     /// The conversion of the database of this name.
     Conversion(Text<'m>),
     /// The database of the monitor of this name.
@@ -63,10 +64,10 @@ impl<'m> About<'m> {
     pub(crate) fn of(message: &'m Incoming) -> Self {
         match message.text().map(Message::parse) {
             Some(Ok(Message::Request {
-                method: "transact" | "weir_transact" | "weir_outcome" | "weir_explain",
+                method: method @ ("transact" | "weir_transact" | "weir_outcome" | "weir_explain"),
                 params,
                 id,
-            })) => Self::Transaction { id, params },
+            })) => Self::Transaction { id, params, has_channel: names_channel(method, params) },
             Some(Ok(Message::Request { method, params, .. })) => Self::of_request(method, params),
             Some(Ok(Message::Notification { method: "cancel", .. })) => Self::None,
             Some(Ok(Message::Reply { .. } | Message::Error { .. })) => Self::Probe,

@@ -3,6 +3,7 @@
 //!
 //! A session knows nothing of databases: what it has going there belongs to them.
 
+mod channels;
 pub(crate) mod deaf;
 pub(crate) mod gate;
 pub(crate) mod limits;
@@ -10,12 +11,12 @@ pub(crate) mod locks;
 pub(crate) mod message;
 pub(crate) mod probes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::effect::{Effect, RemoteOptions};
+use crate::effect::RemoteOptions;
 use crate::ids::{DbId, RemoteId, SessionId};
 use crate::origin::Identity;
 use crate::session::deaf::Deaf;
@@ -48,6 +49,10 @@ pub(crate) struct Session {
     /// By when the client must have asked for monitors: its own have ended with a schema.
     asks_by_us: Option<u64>,
     gate: Gate,
+    /// Of a connection: its channels.
+    channels: BTreeSet<SessionId>,
+    /// Of a connection: how many of its gates, and of its channels', are why nothing is read.
+    full_gates: usize,
 }
 
 impl Session {
@@ -121,7 +126,10 @@ impl Session {
 /// All sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
+    /// Connections, and their channels.
     by_id: BTreeMap<SessionId, Session>,
+    /// How many of these are channels.
+    channels: usize,
     /// How many of them are mute somewhere.
     mute: usize,
     /// Sessions with messages that may wait for nothing but their turn.
@@ -160,7 +168,10 @@ impl Sessions {
             watched,
             asks_by_us: None,
             gate: Gate::default(),
+            channels: BTreeSet::new(),
+            full_gates: 0,
         };
+        assert!(!id.is_channel(), "the shell numbers connections below channels");
         let other = self.by_id.insert(id, session);
         assert!(other.is_none(), "numbers of sessions are never used again");
     }
@@ -175,13 +186,20 @@ impl Sessions {
         self.by_id.contains_key(&id)
     }
 
-    /// All sessions, in the order in which they came.
+    /// All connections, in the order in which they came.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
-        self.by_id.iter().map(|(id, session)| (*id, session))
+        let all = self.by_id.iter().map(|(id, session)| (*id, session));
+        all.take_while(|(id, _)| !id.is_channel())
     }
 
+    /// How many connections there are.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+        self.by_id.len() - self.channels
+    }
+
+    /// All connections and channels.
+    pub(crate) fn ids(&self) -> Vec<SessionId> {
+        self.by_id.keys().copied().collect()
     }
 
     /// The sessions of a remote.
@@ -201,9 +219,11 @@ impl Sessions {
         session.knows_tables = true;
     }
 
-    /// A session ends: its locks go to who waits for them.
+    /// A session ends: its locks go to who waits for them. Its channels have ended before.
     pub(crate) fn remove(&mut self, shell: &mut Shell, id: SessionId) -> Option<Session> {
         let session = self.by_id.remove(&id)?;
+        assert!(session.channels.is_empty(), "channels end before their connection");
+        self.leave_connection(id);
         self.mute -= usize::from(session.is_mute_somewhere());
         shell.forget(id);
         self.forget_kept(id);
@@ -250,22 +270,28 @@ impl Sessions {
     }
 
     /// A reason for the session's messages of a lane to wait. A session that has left waits for
-    /// nothing.
+    /// nothing. Where a connection takes nothing, its channels wait as well.
     pub(crate) fn hold(&mut self, id: SessionId, reason: Reason, lane: Lane) {
-        self.change(id, |session| session.gate.hold(reason, lane));
+        for id in self.held_with(id, reason) {
+            self.change(id, |session| session.gate.hold(reason, lane));
+        }
     }
 
     /// The reason is gone; true if updates may have waited for that. A session may have left
     /// meanwhile.
     pub(crate) fn release(&mut self, id: SessionId, reason: Reason, lane: Lane) -> bool {
-        let released = self.change(id, |session| {
-            session.gate.release(reason, lane);
-            !session.gate.mutes(None) && reason.mutes()
-        });
-        if released.is_some() {
-            self.look_at(id);
+        let mut may_tell = false;
+        for id in self.held_with(id, reason) {
+            let released = self.change(id, |session| {
+                session.gate.release(reason, lane);
+                !session.gate.mutes(None) && reason.mutes()
+            });
+            if released.is_some() {
+                self.look_at(id);
+            }
+            may_tell |= released.unwrap_or(false);
         }
-        released.unwrap_or(false)
+        may_tell
     }
 
     /// Changes what waits in a session's gate.
@@ -275,10 +301,6 @@ impl Sessions {
         let changed = change(gate);
         self.queued_bytes += gate.queued_bytes();
         Some(changed)
-    }
-
-    fn may_be_read(&mut self, id: SessionId) -> bool {
-        self.by_id.get_mut(&id).is_some_and(|session| session.gate.may_be_read())
     }
 
     /// Queues the session for its next message, if one may be handled.
@@ -320,7 +342,7 @@ impl Sessions {
         let most = if are_many { 0 } else { QUEUED_BYTES_MAX };
         let queue = |gate: &mut Gate| gate.push_back(message, lane, marks, most);
         if self.change_queue(id, queue).expect("its message has just come") {
-            shell.ask(Effect::StopReading { session: id });
+            self.gate_is_full(shell, id);
         }
     }
 
@@ -344,9 +366,7 @@ impl Sessions {
             let round = self.round;
             let queued = self.change_queue(id, |gate| gate.pop(round)).flatten();
             let Some(queued) = queued else { continue };
-            if self.may_be_read(id) {
-                shell.ask(Effect::GoOnReading { session: id });
-            }
+            self.may_be_read(shell, id);
             self.look_at(id);
             return Some((id, queued));
         }
@@ -368,9 +388,7 @@ impl Sessions {
     ) -> bool {
         let canceled = self.change_queue(id, |gate| gate.take_transact(request));
         let is_canceled = canceled.expect("its request is being handled");
-        if self.may_be_read(id) {
-            shell.ask(Effect::GoOnReading { session: id });
-        }
+        self.may_be_read(shell, id);
         // What came behind it may go on.
         self.look_at(id);
         is_canceled

@@ -21,6 +21,13 @@ pub(super) struct Watched {
     at_us: Option<u64>,
 }
 
+impl Watched {
+    /// Nobody probes a channel.
+    pub(super) fn never() -> Self {
+        Self { probe: Probe::new(0, 0), at_us: None }
+    }
+}
+
 /// Sessions by the time at which they must be looked at next. Entries of sessions that are gone or
 /// were heard of meanwhile are found out when they come up.
 #[derive(Debug, Default)]
@@ -79,7 +86,9 @@ impl Sessions {
 
     /// Another interval for all sessions of a remote.
     pub(crate) fn set_probe_interval(&mut self, remote: RemoteId, configured_ms: Option<u64>) {
-        for (&id, session) in self.by_id.iter_mut().filter(|(_, s)| s.remote == remote) {
+        let is_meant =
+            |id: &SessionId, session: &Session| !id.is_channel() && session.remote == remote;
+        for (&id, session) in self.by_id.iter_mut().filter(|(id, session)| is_meant(id, session)) {
             let Session { identity, watched, .. } = session;
             watched.probe.set_interval(interval_ms(&identity.name, configured_ms));
             self.probes.watch(id, watched);
@@ -105,9 +114,9 @@ impl Sessions {
 
 /// Looks at a session; false if it does not answer.
 fn is_there(probes: &mut Probes, shell: &mut Shell, id: SessionId, session: &mut Session) -> bool {
-    let Session { identity, gate, watched, .. } = session;
+    let Session { identity, full_gates, watched, .. } = session;
     let due_us = watched.probe.next_us().expect("a session without an interval is not looked at");
-    if gate.is_stopped() && due_us <= shell.now_us() {
+    if *full_gates > 0 && due_us <= shell.now_us() {
         // Whatever it says, nobody listens; but its own probes, which are not answered, find that somebody is there.
         watched.probe.heard(shell.now_us());
         shell.send(id, probe::request());

@@ -21,6 +21,7 @@ pub(crate) enum Content {
         /// What `transact` does not know, and the message without that.
         once: Option<(Once, TextBuf)>,
         heard: Heard,
+        channel: Option<u16>,
     },
     /// `echo`: the request's id, and the result.
     Echo { id: Vec<u8>, result: Vec<u8> },
@@ -40,8 +41,8 @@ pub(crate) fn examine(text: Text<'_>) -> Content {
         let Some(db) = asked.name.and_then(Text::str) else { return Content::Other };
         let nature = Nature::of(&asked.operations);
         let once = asked.once.zip(asked.message());
-        let heard = asked.heard;
-        return Content::Transact { db: db.into_owned(), id: request, nature, once, heard };
+        let (db, heard, channel) = (db.into_owned(), asked.heard, asked.channel);
+        return Content::Transact { db, id: request, nature, once, heard, channel };
     }
     match method {
         "echo" => {

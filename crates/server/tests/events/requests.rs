@@ -37,6 +37,9 @@ const LOCKS: [&str; 3] = ["a", "b", "c"];
 /// From this length on a message is checked by a helper.
 const BIG: usize = 1 << 20;
 
+/// Between a database and the channel in which it is asked, in what keeps its order.
+pub(crate) const CHANNEL: char = '#';
+
 /// Makes messages.
 pub(crate) struct Speaker<'r> {
     pub(crate) chance: &'r mut Chance,
@@ -248,9 +251,15 @@ impl Speaker<'_> {
         }
         params.push(']');
         let method = if self.chance.one_in(8) { "weir_transact" } else { "transact" };
+        let mut lane = name.to_owned();
         if method == "weir_transact" {
             let chosen = self.chance.below(50);
-            let options = match self.chance.below(3) {
+            let options = match self.chance.below(4) {
+                3 => {
+                    let channel = self.chance.below(3);
+                    lane.push_str(&format!("{CHANNEL}{channel}"));
+                    format!(r#"{{"channel":{channel}}}"#)
+                }
                 0 => format!(
                     r#"{{"id":"{chosen:08x}-0000-4000-8000-000000000000","since":"{state}"}}"#
                 ),
@@ -259,7 +268,7 @@ impl Speaker<'_> {
             };
             params = params.replacen(',', &format!(",{options},"), 1);
         }
-        let message = Message::request(id, method, &params).of_lane(name);
+        let message = Message::request(id, method, &params).of_lane(&lane);
         let (waits, waits_forever) = (waits.at_all, waits.forever);
         Message { kind: Kind::Transact, waits, waits_forever, ..message }
     }

@@ -10,7 +10,7 @@ use weir_server::work::Word;
 use crate::census::Census;
 use crate::chance::Chance;
 use crate::client::{Asked, Client, Kind, Order};
-use crate::requests::Speaker;
+use crate::requests::{CHANNEL, Speaker};
 use crate::schemas::{self, CONFIGURATION, DATABASES};
 use crate::shell::{Job, PATH, Shell, Told};
 use crate::source::{self, Source};
@@ -307,9 +307,10 @@ impl World {
 
     /// The databases of a name that are open, which is what its requests have in common.
     fn order(&self, lane: &str) -> Order {
+        let asked = lane.split(CHANNEL).next().expect("there is a first part");
         let of_name = |path: &String| {
-            DATABASES.iter().any(|(name, of)| name == &lane && of == path)
-                || lane == "Net" && path == "/db/same.db"
+            DATABASES.iter().any(|(name, of)| *name == asked && of == path)
+                || asked == "Net" && path == "/db/same.db"
         };
         let open = self.shell.open.iter().filter(|(_, path)| of_name(path));
         (lane.to_owned(), open.map(|(db, _)| *db).collect())

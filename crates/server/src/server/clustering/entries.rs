@@ -57,11 +57,23 @@ impl Server {
                 true => Outcome::Entry(at, reply),
                 false => Outcome::Empty(at, reply),
             };
-            replies.push((trigger.origin.asker, trigger.origin.eid, outcome));
+            replies.push((trigger.origin.asker, is_entry, (trigger.origin.eid, outcome)));
         }
-        for (asker, eid, outcome) in replies {
+        for (asker, is_entry, (eid, outcome)) in replies {
             let Asker::Peer(number) = asker else { continue };
+            if is_entry {
+                self.send_held_before(number);
+            }
             self.answer_peer(number, eid, outcome);
+        }
+    }
+
+    /// A request of a member becomes an entry: what its client asked before is answered before that takes effect there,
+    /// or the member would ask for it once more, behind the entry, of the next leader.
+    fn send_held_before(&mut self, asker: u64) {
+        let Some(asked) = self.clusters.askers.get(asker) else { return };
+        if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
+            part.send_held(asked.from, &asked.client);
         }
     }
 
@@ -74,7 +86,7 @@ impl Server {
     ) {
         let Some(asked) = self.clusters.askers.end(asker) else { return };
         if let Some(part) = self.clusters.parts.get_mut(&asked.db) {
-            part.reply(asked.from, (eid, asked.attempt), outcome);
+            part.reply((asked.from, &asked.client), (eid, asked.attempt), outcome);
         }
     }
 

@@ -147,8 +147,9 @@ impl Server {
         let mut busy = Busy::default();
         for Trigger { origin, locks, .. } in self.databases.unfinished(db) {
             if let Asker::Peer(number) = origin.asker
-                && let Some(from) = self.clusters.askers.from(number)
+                && let Some(Asked { from, .. }) = self.clusters.askers.get(number)
             {
+                let from = *from;
                 busy.clients.insert((from, &origin.identity.name));
                 busy.locks.extend(locks.iter().flatten().map(|held| (from, held.name.as_str())));
             }
@@ -344,7 +345,8 @@ impl Server {
                 if leads && part.member.term() == request.term {
                     part.arrived.push(from, *request);
                 } else {
-                    part.reply(from, (request.eid, request.attempt), Outcome::NotLeader);
+                    let Request { eid, attempt, identity, .. } = *request;
+                    part.reply((from, &Arc::new(identity)), (eid, attempt), Outcome::NotLeader);
                 }
             }
             Message::Reply { eid, attempt, outcome } => {
@@ -357,6 +359,8 @@ impl Server {
                     return;
                 }
                 let Some(forward) = part.forwards.answered(eid, attempt) else { return };
+                let session = forward.trigger.origin.session();
+                let gone = session.filter(|session| !self.sessions.has(*session));
                 match outcome {
                     Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),
                     Outcome::Empty(at, reply) => forward.state = State::Empty(at, reply),
@@ -371,6 +375,9 @@ impl Server {
                         self.forget_client(db, &forward.trigger);
                     }
                 }
+                let part = self.clusters.part_mut(db);
+                let unwanted = gone.map(|session| part.forwards.forget_session(session));
+                unwanted.into_iter().flatten().for_each(|trigger| self.lose_request(trigger));
             }
         }
     }
@@ -415,7 +422,8 @@ impl Server {
                 Found::No => None,
             };
             if let Some(outcome) = outcome {
-                part.reply(from, (request.eid, request.attempt), outcome);
+                let Request { eid, attempt, identity, .. } = request;
+                part.reply((from, &Arc::new(identity)), (eid, attempt), outcome);
                 continue;
             }
             self.run_request(db, from, request);
@@ -424,13 +432,16 @@ impl Server {
 
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
         let Request { eid, attempt, term, elapsed_ms, identity, locks, once, text, .. } = request;
+        let client = Arc::new(identity);
         let Ok(message) = TextBuf::validate(text) else {
-            return self.clusters.part_mut(db).reply(from, (eid, attempt), Outcome::Unknown);
+            let part = self.clusters.part_mut(db);
+            return part.reply((from, &client), (eid, attempt), Outcome::Unknown);
         };
-        let number = self.clusters.askers.begin(Asked { db, from, eid, term, attempt });
+        let identity = Arc::clone(&client);
+        let number = self.clusters.askers.begin(Asked { db, from, client, eid, term, attempt });
         let origin = Origin {
             asker: Asker::Peer(number),
-            identity: Arc::new(identity),
+            identity,
             id: b"null".to_vec(),
             db,
             created_us: self.shell.now_us().saturating_sub(elapsed_ms.saturating_mul(1000)),

@@ -200,15 +200,21 @@ impl Server {
             let id = chosen.map_or(trigger.origin.eid, |chosen| chosen.id);
             let params = parameters(trigger);
             match (is_once, trigger.is_outcome() || forward.answer.is_some()) {
-                (true, true) => ("weir_outcome", outcome(&relay.name, id, since)),
+                (true, true) => {
+                    let channel = channel_at(relay, "weir_outcome.channel", trigger);
+                    ("weir_outcome", outcome(&relay.name, (id, since), channel))
+                }
                 (true, false) => {
-                    let (options, bar) = match forward.fence {
+                    let (mut options, bar) = match forward.fence {
                         Fence::Locks if relay.follower.has("weir_transact.locks") => {
                             (heard(&relay.locks, trigger), String::new())
                         }
                         Fence::Judged => (String::new(), never_holds(trigger.origin.eid)),
                         Fence::None | Fence::Locks | Fence::NotMade => Default::default(),
                     };
+                    if let Some(channel) = channel_at(relay, "weir_transact.channel", trigger) {
+                        options.push_str(&format!(r#","channel":{channel}"#));
+                    }
                     ("weir_transact", with_id(params, (id, since, &options), &bar))
                 }
                 (false, _) => ("transact", params.as_bytes().to_vec()),
@@ -487,7 +493,14 @@ fn with_id(params: Text<'_>, (id, since, options): (Uuid, Uuid, &str), first: &s
 }
 
 /// The parameters of `weir_outcome`.
-fn outcome(database: &str, id: Uuid, since: Uuid) -> Vec<u8> {
+fn outcome(database: &str, (id, since): (Uuid, Uuid), channel: Option<u16>) -> Vec<u8> {
     let database = Value::from(database);
-    format!(r#"[{database},"{id}","{since}"]"#).into_bytes()
+    let options = channel.map_or(String::new(), |channel| format!(r#",{{"channel":{channel}}}"#));
+    format!(r#"[{database},"{id}","{since}"{options}]"#).into_bytes()
+}
+
+/// The channel of the client that asks, if the source has channels: so clients of a relay do not wait for each other there.
+fn channel_at(relay: &Relay, option: &str, trigger: &Trigger) -> Option<u16> {
+    let session = trigger.origin.session().filter(|_| relay.follower.has(option))?;
+    Some(session.channel_at_source())
 }
