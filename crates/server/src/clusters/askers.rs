@@ -14,7 +14,7 @@ pub(crate) struct Asked {
     pub(crate) db: DbId,
     /// Who is to be answered.
     pub(crate) from: Uuid,
-    /// Its client.
+    /// The client of that member who has asked.
     pub(crate) client: Arc<Identity>,
     /// The id of the entry that it becomes.
     pub(crate) eid: Uuid,

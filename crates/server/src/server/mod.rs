@@ -314,8 +314,11 @@ impl Server {
     /// Bytes of messages that are at work, are for leaders of clusters and sources of relays, or wait for their turn, but for
     /// short ones that wait: what the shell need not wait for before it takes more is not counted.
     pub fn message_bytes(&self) -> usize {
-        let asked = self.clusters.parts.values().map(|part| part.forwards.message_bytes());
-        let relayed = self.relays.by_db.values().map(|relay| relay.forwards.message_bytes());
+        // What waits for a leader or a source that is not there may do so for long, and keeps nobody else's messages out.
+        let led = self.clusters.parts.values().filter(|part| part.member.leader().is_some());
+        let asked = led.map(|part| part.forwards.message_bytes());
+        let fed = self.relays.by_db.values().filter(|relay| relay.follower.may_ask());
+        let relayed = fed.map(|relay| relay.forwards.message_bytes());
         let here = self.checks.bytes() + self.databases.message_bytes();
         here + self.sessions.stopped_bytes() + asked.chain(relayed).sum::<usize>()
     }
