@@ -43,6 +43,8 @@ const LIMITS: &[Limits] = &[
         "crates/server/src/clusters/answers.rs",
         &[("UNTAKEN_BYTES_MAX", "600"), ("TOLD_BYTES", "100")],
     ),
+    ("crates/server/src/clusters/forwards.rs", &[("REPLY_BYTES_MAX", "300")]),
+    ("crates/server/src/once.rs", &[("CHANNELS_MAX", "3")]),
     ("crates/server/src/clusters/repetitions.rs", &[("REPETITIONS_MAX", "2")]),
     (
         "crates/server/src/clusters/unapplied.rs",

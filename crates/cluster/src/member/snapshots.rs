@@ -469,6 +469,7 @@ impl Member {
         let mark = incoming.begin.mark();
         (self.election_timer, self.applied_eid) = (mark.election_timer, mark.eid);
         let before = std::mem::replace(&mut self.servers, mark.servers);
+        self.look_for_moves();
         self.want_peers();
         self.servers_changed(&before, incoming.begin.last.index);
     }

@@ -187,7 +187,10 @@ impl World {
             return;
         }
         if server.paused_until > at {
-            return self.push(server.paused_until, n, life, due);
+            // Under its number: it comes before what was to come later, even at the moment at which the server goes on.
+            self.queue.push(Reverse((server.paused_until, number)));
+            self.due.insert(number, (n, life, due));
+            return;
         }
         self.now_us = self.now_us.max(at);
         match due {
