@@ -10,7 +10,7 @@ use crate::once::CHANNELS_MAX;
 pub struct SessionId(pub u64);
 
 /// Above the number of the connection stands that of the channel and one, or zero.
-const CHANNEL_SHIFT: u32 = 52;
+const CHANNEL_SHIFT: u32 = 53;
 
 impl SessionId {
     /// The first number that is not a connection's.

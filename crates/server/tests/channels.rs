@@ -1,6 +1,7 @@
 //! Channels of a connection (`"channel"` of `weir_transact`): a relay asks its source for many clients at once.
 
 use crate::chain::Chain;
+use crate::pipelines::{received, send};
 use crate::shell::{PATH, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::event::{Event, SessionId};
@@ -13,24 +14,6 @@ const SMALL: u64 = 500;
 fn in_channel(id: u32, channel: u64, operations: &str) -> String {
     let options = json!({"channel": channel});
     format!(r#"{{"id":{id},"method":"weir_transact","params":["Net",{options},{operations}]}}"#)
-}
-
-/// The ids of what has come for a session, of notifications the methods.
-fn received(shell: &mut Shell, session: SessionId) -> Vec<Value> {
-    let messages = shell.received(session);
-    let messages = messages.iter().map(|text| serde_json::from_str::<Value>(text).unwrap());
-    let name = |message: Value| match &message["method"] {
-        Value::Null => message["id"].clone(),
-        method => method.clone(),
-    };
-    messages.map(name).collect()
-}
-
-fn send(shell: &mut Shell, session: SessionId, messages: &[String]) {
-    for message in messages {
-        shell.send(session, message);
-        shell.settle();
-    }
 }
 
 /// A server with 300 ports that does helpers' work only when told to, and for which reading all ports is long.

@@ -34,7 +34,7 @@ fn on_other(id: u32, operations: &str) -> String {
 }
 
 /// The ids of the replies that a session has received, and the methods of what was no reply.
-fn received(shell: &mut Shell, session: SessionId) -> Vec<Value> {
+pub(crate) fn received(shell: &mut Shell, session: SessionId) -> Vec<Value> {
     let messages = shell.received(session);
     let messages = messages.iter().map(|message| serde_json::from_str(message).unwrap());
     let name = |message: Value| match &message["method"] {
@@ -45,7 +45,7 @@ fn received(shell: &mut Shell, session: SessionId) -> Vec<Value> {
 }
 
 /// Sends messages, each in a round of its own.
-fn send(shell: &mut Shell, session: SessionId, messages: &[String]) {
+pub(crate) fn send(shell: &mut Shell, session: SessionId, messages: &[String]) {
     for message in messages {
         shell.send(session, message);
         shell.settle();

@@ -137,19 +137,13 @@ impl Server {
                     None => id,
                     Some((number, db)) => {
                         let of_what_is_asked = once.as_ref().map(|(once, _)| *once);
-                        let is_for_others = self.is_for_others(id, db, of_what_is_asked, || nature);
-                        let lane = if is_for_others { Lane::Leader(db) } else { Lane::Db(db) };
+                        let lane = self.lane_of_transaction(id, db, of_what_is_asked, || nature);
                         let channel = self.sessions.channel(id, number);
                         if !self.sessions.passes_into(channel, lane) {
-                            let (message, marks) =
-                                (Incoming::Checked(message), Marks::of_transaction(request, locks));
-                            return self.sessions.queue(
-                                &mut self.shell,
-                                channel,
-                                message,
-                                lane,
-                                marks,
-                            );
+                            let marks = Marks::of_transaction(request, locks);
+                            let (message, Self { shell, sessions, .. }) =
+                                (Incoming::Checked(message), self);
+                            return sessions.queue(shell, channel, message, lane, marks);
                         }
                         channel
                     }

@@ -149,11 +149,7 @@ impl Server {
                 let mut params = params.elements()?;
                 let db = by_name(params.next()?)?;
                 let nature = || Nature::of(&params.clone().collect::<Vec<_>>());
-                Some(if self.is_for_others(id, db, None, nature) {
-                    Lane::Leader(db)
-                } else {
-                    Lane::Db(db)
-                })
+                Some(self.lane_of_transaction(id, db, None, nature))
             }
             About::Conversion(name) => by_name(*name).map(Lane::Conversion),
             About::Monitor(name) => {
@@ -197,7 +193,12 @@ impl Server {
                 let id = match asked.channel.filter(|_| !id.is_channel()) {
                     None => id,
                     Some(number) => {
-                        let lane = self.lane_in_channel(id, &asked);
+                        let name = asked.name.and_then(Text::str);
+                        let db = name.and_then(|name| self.databases.by_name(&name));
+                        let nature = || Nature::of(&asked.operations);
+                        let lane = db.map_or(Lane::Every, |db| {
+                            self.lane_of_transaction(id, db, asked.once, nature)
+                        });
                         let channel = self.sessions.channel(id, number);
                         if !self.sessions.passes_into(channel, lane) {
                             drop(asked);
@@ -283,14 +284,15 @@ impl Server {
         }
     }
 
-    /// What a transaction concerns that is for a channel of this connection.
-    fn lane_in_channel(&self, id: SessionId, asked: &Transaction<'_>) -> Lane {
-        let name = asked.name.and_then(Text::str);
-        let Some(db) = name.and_then(|name| self.databases.by_name(&name)) else {
-            return Lane::Every;
-        };
-        let nature = || Nature::of(&asked.operations);
-        match self.is_for_others(id, db, asked.once, nature) {
+    /// What a transaction on this database concerns.
+    pub(super) fn lane_of_transaction(
+        &self,
+        id: SessionId,
+        db: DbId,
+        once: Option<Once>,
+        nature: impl Fn() -> Nature,
+    ) -> Lane {
+        match self.is_for_others(id, db, once, nature) {
             true => Lane::Leader(db),
             false => Lane::Db(db),
         }
