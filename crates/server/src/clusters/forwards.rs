@@ -193,11 +193,10 @@ impl Forwards {
         let mut numbers = self.new_ones_of(session);
         for place in self.outbound.places_of(session) {
             let forward = self.by_number.get_mut(&place).expect("it has a place");
-            let is_under_locks =
-                forward.trigger.locks.as_ref().is_some_and(|locks| !locks.is_empty());
+            let is_under_lock = forward.trigger.has_locks();
             match &mut forward.state {
                 State::Entry(_, Some(reply)) => *reply = Vec::new(),
-                State::Empty(_, reply) if is_under_locks => *reply = Vec::new(),
+                State::Empty(_, reply) if is_under_lock => *reply = Vec::new(),
                 State::Empty(..) => numbers.push(place),
                 State::Entry(_, None) | State::Waits(_) | State::New | State::Asked(_) => {}
             }
@@ -272,9 +271,9 @@ impl Forwards {
     /// it is decided.
     pub(crate) fn take_gone(&mut self, is_there: impl Fn(SessionId) -> bool) -> Vec<Trigger> {
         let is_gone = |(_, forward): &(&i64, &Forward)| {
-            let Trigger { origin, locks, .. } = &forward.trigger;
-            let is_gone = origin.session().is_some_and(|session| !is_there(session));
-            is_gone && locks.as_ref().is_none_or(Vec::is_empty)
+            let trigger = &forward.trigger;
+            let is_gone = trigger.origin.session().is_some_and(|session| !is_there(session));
+            is_gone && !trigger.has_locks()
         };
         let gone: Vec<i64> =
             self.by_number.iter().filter(is_gone).map(|(number, _)| *number).collect();

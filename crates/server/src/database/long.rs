@@ -176,7 +176,7 @@ impl Databases {
         let db = self.open(id);
         // What was committed last is always there to be read; but under a lock, behind what others wrote under it.
         let is_of_peer = trigger.origin.is_of_peer();
-        let is_under_lock = trigger.locks.as_ref().is_some_and(|locks| !locks.is_empty());
+        let is_under_lock = trigger.has_locks();
         let reads_beside =
             db.tables.is_away() && !is_of_peer && !is_under_lock && trigger.reads_once();
         let may_run = db.tables.is_open() || reads_beside;

@@ -77,6 +77,11 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
+    /// Whether locks count for it that its session owned when it asked.
+    pub(crate) fn has_locks(&self) -> bool {
+        self.locks.as_ref().is_some_and(|locks| !locks.is_empty())
+    }
+
     /// A request that has just come.
     pub(crate) fn new(origin: Origin, message: Arc<TextBuf>) -> Self {
         Self {
@@ -135,7 +140,7 @@ impl Trigger {
     /// Whether it asserts a lock that its session owns now, or owned when that was looked at.
     pub(super) fn is_under_lock(&mut self, sessions: &Sessions) -> bool {
         self.keep_locks(sessions);
-        self.locks.as_ref().is_some_and(|locks| !locks.is_empty())
+        self.has_locks()
     }
 
     /// Whether no operation can change anything.

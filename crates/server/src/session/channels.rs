@@ -41,7 +41,6 @@ impl Sessions {
                 full_gates: 0,
             };
             self.by_id.insert(channel, session);
-            self.channels += 1;
         }
         channel
     }
@@ -81,7 +80,6 @@ impl Sessions {
     /// A channel leaves its connection.
     pub(super) fn leave_connection(&mut self, id: SessionId) {
         if id.is_channel() {
-            self.channels -= 1;
             let of =
                 self.by_id.get_mut(&id.connection()).expect("channels end before their connection");
             assert!(of.channels.remove(&id), "a channel is one of its connection's");

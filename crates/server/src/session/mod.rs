@@ -128,8 +128,6 @@ impl Session {
 pub(crate) struct Sessions {
     /// Connections, and their channels.
     by_id: BTreeMap<SessionId, Session>,
-    /// How many of these are channels.
-    channels: usize,
     /// How many of them are mute somewhere.
     mute: usize,
     /// Sessions with messages that may wait for nothing but their turn.
@@ -194,7 +192,7 @@ impl Sessions {
 
     /// How many connections there are.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len() - self.channels
+        self.iter().count()
     }
 
     /// All connections and channels.
