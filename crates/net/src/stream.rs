@@ -208,7 +208,7 @@ impl Stream {
     /// Unix domain socket, not been read by the peer.
     ///
     /// # Errors
-    /// What ioctl(2) says.
+    /// What ioctl(2) and poll(2) say, and `EPIPE` once both directions have ended.
     pub fn unacknowledged(&self) -> io::Result<u64> {
         unacknowledged(self)
     }

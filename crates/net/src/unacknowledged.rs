@@ -5,6 +5,8 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
 /// On sockets it is called `SIOCOUTQ`.
@@ -15,12 +17,20 @@ const OUTQ: Opcode = libc::TIOCOUTQ as Opcode;
 /// more than its bytes.
 ///
 /// # Errors
-/// What ioctl(2) says.
+/// What ioctl(2) and poll(2) say, and `EPIPE` once both directions have ended: the kernel throws away
+/// what the peer of a Unix domain socket has not read when that closes, and then counts nothing.
 pub(crate) fn unacknowledged(fd: impl AsFd) -> io::Result<u64> {
     // SAFETY: this ioctl writes one int through the pointer that it is given, whatever kind of
     // descriptor it is called on, and `Getter` gives it one to write to.
     #[allow(unsafe_code)]
-    let count: c_int = unsafe { ioctl(fd, Getter::<OUTQ, c_int>::new()) }?;
+    let count: c_int = unsafe { ioctl(fd.as_fd(), Getter::<OUTQ, c_int>::new()) }?;
+    // The end is there for poll(2) before anything is thrown away, so it is asked for last.
+    let mut polled = [PollFd::new(&fd, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::io::retry_on_intr(|| poll(&mut polled, Some(&at_once)))?;
+    if polled[0].revents().contains(PollFlags::HUP) {
+        return Err(Errno::PIPE.into());
+    }
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
@@ -41,6 +51,15 @@ mod tests {
         assert!(unacknowledged(&ours).unwrap() >= 12);
         theirs.read_exact(&mut [0; 12]).unwrap();
         assert_eq!(unacknowledged(&ours).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_a_peer_that_has_closed_did_not_read_is_not_taken_for_read() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"twelve bytes").unwrap();
+        drop(theirs);
+        let error = unacknowledged(&ours).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     }
 
     #[test]

@@ -306,7 +306,7 @@ pub enum Effect {
     LimitLink {
         /// Which.
         link: LinkId,
-        /// Bytes besides the longest piece.
+        /// Bytes besides two pieces as long as the longest.
         bytes_max: usize,
     },
     /// Close it, behind what the socket takes at once of what is queued, or give up the attempt. No

@@ -19,8 +19,12 @@ use crate::driver::threads::Threads;
 /// Most pieces of the core's work that run at once; others wait for their turn.
 pub(crate) const WORKERS_MAX: usize = 2;
 
-/// Most pieces of urgent work that run besides.
+/// Most transactions on the tables themselves that run besides.
 const URGENT_WORKERS_MAX: usize = 2;
+
+/// Most pieces of work on all rows of a database, which never rest, that run besides: writers of
+/// other databases do not wait for them.
+const WHOLE_WORKERS_MAX: usize = 4;
 
 /// Most pieces of work that run at once and take as much memory as a database.
 const BIG_WORKERS_MAX: usize = 1;
@@ -64,8 +68,10 @@ pub(crate) struct Jobs {
     threads: Threads<Done>,
     /// What helpers and workers are at, or have done and nobody has taken.
     unanswered: Cell<usize>,
-    /// Urgent work, and all other but for the biggest.
+    /// Urgent work that may rest, and that never rests.
     urgent: Workers,
+    whole: Workers,
+    /// All other but for the biggest.
     other: Workers,
     /// Work of which one piece runs at a time.
     big: Workers,
@@ -78,18 +84,20 @@ impl Jobs {
         let threads = Threads::new()?;
         let workers = |max, nice| Workers::new(max, nice, is_watched, threads.reporter().clone());
         let urgent = workers(URGENT_WORKERS_MAX, None);
+        let whole = workers(WHOLE_WORKERS_MAX, None);
         let other = workers(WORKERS_MAX, Some(HELPER_NICE));
         let big = workers(BIG_WORKERS_MAX, Some(HELPER_NICE));
-        Ok(Self { threads, unanswered: Cell::new(0), urgent, other, big })
+        Ok(Self { threads, unanswered: Cell::new(0), urgent, whole, other, big })
     }
 
     /// Runs a piece of the core's work in a worker, when it is the turn of whom it is for.
     pub(crate) fn work(&self, id: WorkId, of: Option<SessionId>, work: Work) {
         self.unanswered.update(|count| count + 1);
-        let workers = match (work.is_urgent(), work.is_big()) {
-            (true, _) => &self.urgent,
-            (false, true) => &self.big,
-            (false, false) => &self.other,
+        let workers = match (work.is_urgent(), work.may_rest(), work.is_big()) {
+            (true, true, _) => &self.urgent,
+            (true, false, _) => &self.whole,
+            (false, _, true) => &self.big,
+            (false, _, false) => &self.other,
         };
         workers.push(id, of, work);
     }
@@ -97,6 +105,7 @@ impl Jobs {
     /// Says something to a piece of work that is not done yet.
     pub(crate) fn say(&self, id: WorkId, word: Word) {
         self.urgent.say(id, word);
+        self.whole.say(id, word);
         self.other.say(id, word);
         self.big.say(id, word);
     }
@@ -104,6 +113,7 @@ impl Jobs {
     /// The workers that wait for work give back the memory that is kept for them, by `trim`.
     pub(crate) fn trim_idle(&self, trim: fn()) {
         self.urgent.trim_idle(trim);
+        self.whole.trim_idle(trim);
         self.other.trim_idle(trim);
         self.big.trim_idle(trim);
     }

@@ -3,22 +3,26 @@
 //!
 //! 1. A client's pieces of work are done in their order, one at a time.
 //! 2. Clients take turns. A turn ends with the piece of work, or when it has lasted for
-//!    [`ASKS_OF_TURN`] while others wait: then the thread rests in the middle of its work, and
+//!    [`TURN`] while others wait: then the thread rests in the middle of its work, and
 //!    another goes on. So what is short never waits long for what is long.
 //! 3. Who has had a turn lets one turn of others pass for each millisecond of it, up to
 //!    [`PASSED_BY_MAX`]. So what is short does not wait for a turn of each that is long, and what is
 //!    long goes on, however many short ones come.
 //! 4. What a client has no interest in any more is not begun, and is told to stop if it has.
+//! 5. [`BEGUN_MAX`] clients have something begun that may rest. Who has had a long turn just now
+//!    leaves [`SPARE_MAX`] of these places to others; and while somebody waits for a place, what was
+//!    asked for first runs to its end, beside the turns of the others. What is nobody's in
+//!    particular, as updates of a database, needs no place, and goes first among those that have
+//!    waited for less than twice [`PASSED_BY_MAX`] turns.
 //!
 //! A transaction that runs asks about once a millisecond whether it is to go on, as do updates that
 //! are composed; that is when turns end. Other pieces of work are done in one go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_server::event::SessionId;
 use weir_server::work::{Watcher, Word, Work, WorkId};
@@ -26,15 +30,18 @@ use weir_server::work::{Watcher, Word, Work, WorkId};
 use crate::driver::files::jobs::Done;
 use crate::driver::threads::Reporter;
 
-/// How often a piece of work asks in one turn: about 20 ms.
-const ASKS_OF_TURN: u32 = 20;
+/// How long a turn lasts at least, while others wait.
+const TURN: Duration = Duration::from_millis(20);
 
 /// Most turns of others that pass a client because it has had a long one.
 const PASSED_BY_MAX: u64 = 16;
 
-/// Most pieces of work that have been begun and may rest; beyond that, only what never rests is
+/// Most pieces of clients' work that have been begun and may rest; beyond that, only other work is
 /// begun until one of them is done.
 const BEGUN_MAX: usize = 32;
+
+/// How many of those places are for clients that have not had a long turn just now.
+const SPARE_MAX: usize = 8;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,8 +58,9 @@ struct Task {
     work: Work,
     /// What has been said to it before it began.
     word: Word,
-    /// The work asks whether it is to go on, and may rest in between.
-    may_rest: bool,
+    /// The work is a client's, asks whether it is to go on, and may rest in between: one of the
+    /// places for such work is its own from its first turn to its end.
+    takes_place: bool,
 }
 
 /// Threads for one kind of work.
@@ -92,8 +100,8 @@ struct Turns {
     running: usize,
     /// What has been given its first turn and is not done, and what was said to it.
     begun: BTreeMap<WorkId, Word>,
-    /// What of the begun work may rest.
-    may_rest: BTreeSet<WorkId>,
+    /// What of the begun work takes a place.
+    taken: BTreeSet<WorkId>,
     threads: usize,
     /// Threads with nothing to do.
     idle: usize,
@@ -109,6 +117,8 @@ struct Wishes {
     resting: Option<WorkId>,
     /// Clients with a lower place have their turns first.
     place: u64,
+    /// The client had a long turn just before it lined up.
+    had_much: bool,
     /// Since when the client has its turn.
     since: Option<Instant>,
 }
@@ -131,7 +141,8 @@ impl Workers {
         let client = of.map_or(Client::Own(id), Client::Session);
         let mut turns = self.shared.lock();
         let may_rest = self.shared.is_watched && work.may_rest();
-        turns.add(Task { id, client, work, word: Word::GoOn, may_rest });
+        let takes_place = may_rest && of.is_some();
+        turns.add(Task { id, client, work, word: Word::GoOn, takes_place });
         self.shared.give_turns(&mut turns);
         // The system has no thread for us: better slowly than never.
         while turns.threads == 0
@@ -177,8 +188,14 @@ impl Turns {
 
     /// A client waits for its turn from now on.
     fn line_up(&mut self, client: Client) {
-        let place = self.places.get(&client).copied();
-        self.wishes(client).place = place.unwrap_or(self.given);
+        let place = match client {
+            Client::Session(_) => self.places.get(&client).copied().unwrap_or(self.given),
+            Client::Own(_) => self.given.saturating_sub(PASSED_BY_MAX),
+        };
+        let given = self.given;
+        let wishes = self.wishes(client);
+        wishes.place = place;
+        wishes.had_much = place > given + PASSED_BY_MAX / 2;
         self.order.push_back(client);
     }
 
@@ -193,17 +210,27 @@ impl Turns {
         self.places.retain(|_, place| *place > self.given);
     }
 
+    /// Whether the turn that a client has has lasted as long as it may while others wait.
+    fn has_had_turn(&self, client: Client, now: Instant) -> bool {
+        let since = self.clients[&client].since.expect("who runs has a turn");
+        now.saturating_duration_since(since) >= TURN
+    }
+
     /// Gives the next client a turn, if one may have it.
     fn give_turn(&mut self, may_begin: bool, now: Instant) -> bool {
-        let is_full = self.may_rest.len() >= BEGUN_MAX;
-        let may_go = |client: &Client| {
-            let Wishes { waiting, resting, .. } = &self.clients[client];
-            let next = waiting.front();
-            resting.is_some() || may_begin && next.is_some_and(|task| !(is_full && task.may_rest))
+        let next = match self.first_to_end() {
+            Some(at) => Some(at),
+            None => {
+                let order = self.order.iter().enumerate();
+                let may_go = |client| match self.clients[client].resting {
+                    Some(_) => true,
+                    None => may_begin && self.has_place_for(client),
+                };
+                let may_go = order.filter(|(_, client)| may_go(client));
+                may_go.min_by_key(|(_, client)| self.clients[client].place).map(|(at, _)| at)
+            }
         };
-        let order = self.order.iter().enumerate().filter(|(_, client)| may_go(client));
-        let next = order.min_by_key(|(_, client)| self.clients[client].place);
-        let Some((at, _)) = next else { return false };
+        let Some(at) = next else { return false };
         let client = self.order.remove(at).expect("it was just found there");
         let wishes = self.wishes(client);
         wishes.since = Some(now);
@@ -212,8 +239,8 @@ impl Turns {
         } else {
             let task = wishes.waiting.pop_front().expect("who has nothing to do has no turn");
             self.begun.insert(task.id, task.word);
-            if task.may_rest {
-                self.may_rest.insert(task.id);
+            if task.takes_place {
+                self.taken.insert(task.id);
             }
             self.ready.push_back(task);
         }
@@ -222,12 +249,29 @@ impl Turns {
         true
     }
 
+    /// Whether what a client has waiting may be begun.
+    fn has_place_for(&self, client: &Client) -> bool {
+        let wishes = &self.clients[client];
+        let spared = if wishes.had_much { SPARE_MAX } else { 0 };
+        let is_full = self.taken.len() >= BEGUN_MAX - spared;
+        wishes.waiting.front().is_some_and(|task| !(is_full && task.takes_place))
+    }
+
+    /// Where in the order somebody rests whose work is to end first, for others wait for its place.
+    fn first_to_end(&self) -> Option<usize> {
+        let first = self.taken.first()?;
+        let waits =
+            |client: &Client| self.clients[client].resting.is_none() && !self.has_place_for(client);
+        let rests = |client: &Client| self.clients[client].resting == Some(*first);
+        self.order.iter().any(waits).then(|| self.order.iter().position(rests)).flatten()
+    }
+
     /// There is no thread for what was given its first turn last.
     fn put_back(&mut self) {
         let Some(task) = self.ready.pop_back() else { return };
         self.running -= 1;
         self.begun.remove(&task.id);
-        self.may_rest.remove(&task.id);
+        self.taken.remove(&task.id);
         let client = task.client;
         let wishes = self.wishes(client);
         wishes.since = None;
@@ -246,7 +290,7 @@ impl Turns {
     fn end(&mut self, client: Client, id: WorkId, now: Instant) {
         self.end_turn(client, now);
         self.begun.remove(&id);
-        self.may_rest.remove(&id);
+        self.taken.remove(&id);
         if self.wishes(client).waiting.is_empty() {
             self.clients.remove(&client);
         } else {
@@ -282,7 +326,7 @@ impl Shared {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that may rest does, and as much runs as may.
+    /// All clients' work that may rest does, and as much other runs as may.
     fn threads_max(&self) -> usize {
         BEGUN_MAX + self.running_max
     }
@@ -367,12 +411,12 @@ impl Shared {
 
     /// Whom a piece of work asks whether it is to go on: the answer waits for its next turn.
     fn watcher(self: &Arc<Self>, client: Client, id: WorkId) -> Watcher {
-        let (shared, asks) = (Arc::clone(self), AtomicU32::new(0));
+        let shared = Arc::clone(self);
         Watcher::new(move || {
             let mut turns = shared.lock();
-            let asks = asks.fetch_add(1, Ordering::Relaxed) + 1;
-            if asks.is_multiple_of(ASKS_OF_TURN) && !turns.order.is_empty() {
-                turns.rest(client, id, Instant::now());
+            let now = Instant::now();
+            if turns.has_had_turn(client, now) && !turns.order.is_empty() {
+                turns.rest(client, id, now);
                 shared.give_turns(&mut turns);
                 while !turns.to_resume.remove(&id) {
                     turns = shared.resumed.wait(turns).unwrap_or_else(PoisonError::into_inner);
@@ -391,7 +435,7 @@ pub(super) fn be_nice(nice: i32) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
     use crate::driver::threads::Threads;
@@ -406,7 +450,7 @@ mod tests {
 
     fn add(turns: &mut Turns, client: Client, id: u64) {
         let (id, work) = (WorkId(id), Work::Examine(Vec::new()));
-        turns.add(Task { id, client, work, word: Word::GoOn, may_rest: true });
+        turns.add(Task { id, client, work, word: Word::GoOn, takes_place: true });
     }
 
     /// Who gets the next turn, and goes on with what.
@@ -500,21 +544,61 @@ mod tests {
         assert!(!turns.say(WorkId(77), Word::Stop), "what is done hears nothing");
     }
 
+    /// All places are taken by clients whose work rests.
+    fn fill(turns: &mut Turns) {
+        let clients = (0..BEGUN_MAX as u64).map(|id| (id, Client::Session(SessionId(100 + id))));
+        for (id, client) in clients.clone() {
+            add(turns, client, id);
+            assert_eq!(next(turns), Some(WorkId(id)));
+        }
+        clients.for_each(|(id, client)| turns.rest(client, WorkId(id), now()));
+    }
+
     #[test]
     fn no_more_is_begun_than_there_may_be_threads() {
         let mut turns = Turns::default();
-        for id in 0..=BEGUN_MAX as u64 {
-            add(&mut turns, Client::Own(WorkId(id)), id);
-        }
-        for id in 0..BEGUN_MAX as u64 {
-            assert_eq!(next(&mut turns), Some(WorkId(id)));
-            turns.rest(Client::Own(WorkId(id)), WorkId(id), now());
-        }
-        // What has been begun takes turns, past the one that has to wait.
+        fill(&mut turns);
+        add(&mut turns, A, 100);
+        // What was asked for first goes on without a rest, beside the turns of the others.
+        let first = Client::Session(SessionId(100));
+        assert_eq!([next(&mut turns), next(&mut turns)], [0, 1].map(|id| Some(WorkId(id))));
+        turns.rest(first, WorkId(0), now());
         assert_eq!(next(&mut turns), Some(WorkId(0)));
-        turns.end(Client::Own(WorkId(0)), WorkId(0), now());
-        assert_eq!(next(&mut turns), Some(WorkId(BEGUN_MAX as u64)));
+        turns.end(first, WorkId(0), now());
+        let has_turn = (0..BEGUN_MAX).any(|_| next(&mut turns) == Some(WorkId(100)));
+        assert!(has_turn, "it has its place");
     }
+
+    #[test]
+    fn what_is_nobody_s_needs_no_place() {
+        let mut turns = Turns::default();
+        fill(&mut turns);
+        let (id, work) = (WorkId(200), Work::Examine(Vec::new()));
+        let client = Client::Own(id);
+        turns.add(Task { id, client, work, word: Word::GoOn, takes_place: false });
+        let turns_before = (0..=BEGUN_MAX).position(|_| next(&mut turns) == Some(id));
+        assert!(turns_before.is_some());
+    }
+
+    #[test]
+    fn some_places_are_for_those_that_have_not_had_much() {
+        let mut turns = Turns::default();
+        fill(&mut turns);
+        let begin = now();
+        // Three end after a long turn, and their clients come again at once.
+        let three = [100, 101, 102].map(|n| Client::Session(SessionId(n)));
+        for (n, client) in (0..).zip(three) {
+            assert_eq!(next(&mut turns), Some(WorkId(n)));
+            add(&mut turns, client, 300 + n);
+        }
+        let later = begin + Duration::from_secs(3600);
+        (0..).zip(three).for_each(|(n, client)| turns.end(client, WorkId(n), later));
+        add(&mut turns, A, 400);
+        let given: Vec<_> = std::iter::from_fn(|| next(&mut turns)).collect();
+        assert!(given.contains(&WorkId(400)), "{given:?}");
+        assert!(given.iter().all(|id| !(300..303).contains(&id.0)), "{given:?}");
+    }
+
     #[test]
     fn threads_with_nothing_to_do_give_memory_back_when_they_are_asked() {
         static TRIMS: AtomicU32 = AtomicU32::new(0);

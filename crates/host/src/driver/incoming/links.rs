@@ -30,6 +30,11 @@ pub const LINK_MESSAGE_BYTES_MAX: usize = 4 << 30;
 /// Bytes taken in one round from one member of a cluster; the rest waits for the next one.
 pub(crate) const PEER_READ_BYTES_MAX: usize = 256 << 10;
 
+/// Pieces as long as the longest one that may wait for a member besides [`BACKLOG_BYTES_MAX`]: of
+/// who led and leads no more, an entry that nobody will take, and the request that it came from on
+/// its way to the next leader.
+const LONG_PIECES_MAX: usize = 2;
+
 /// Connections of others to ports for members of clusters; more are closed as they come.
 pub(crate) const PEER_LINKS_MAX: usize = 256;
 
@@ -49,7 +54,7 @@ pub(crate) struct Links {
 struct Link {
     channel: Channel,
     framing: Framing,
-    /// Bytes that may wait besides the longest piece.
+    /// Bytes that may wait besides the longest pieces.
     bytes_max: usize,
 }
 
@@ -262,8 +267,8 @@ impl Link {
     /// Writes what the socket takes; also in how many calls of the system.
     fn flush_counted(&mut self) -> (Result<(), End>, u64) {
         let Flush { result, calls, .. } = self.channel.flush();
-        let is_overfull =
-            self.framing == Framing::Bytes && self.channel.outbox.is_beyond(self.bytes_max);
+        let is_overfull = self.framing == Framing::Bytes
+            && self.channel.outbox.is_beyond(self.bytes_max, LONG_PIECES_MAX);
         let result = match result {
             Ok(_) if is_overfull => Err(Some(strerror(&Errno::NOBUFS.into()))),
             Ok(_) => Ok(()),

@@ -56,12 +56,13 @@ impl Outbox {
 
     /// Whether more waits than may.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.is_beyond(BACKLOG_BYTES_MAX)
+        self.is_beyond(BACKLOG_BYTES_MAX, 1)
     }
 
-    /// Whether so much waits, and more besides the longest message.
-    pub(crate) fn is_beyond(&self, bytes_max: usize) -> bool {
-        self.bytes() > bytes_max.saturating_add(self.longest)
+    /// Whether more waits than so many bytes and so many messages as long as the longest one.
+    pub(crate) fn is_beyond(&self, bytes_max: usize, longest_ones: usize) -> bool {
+        let besides = self.longest.saturating_mul(longest_ones);
+        self.bytes() > bytes_max.saturating_add(besides)
     }
 
     /// Bytes that wait; of those that others have too, a part.
