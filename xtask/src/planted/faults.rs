@@ -546,6 +546,37 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
+        // So little is on its way in a simulated cluster that the limits are cut down, too.
+        name: "held-answers-are-passed",
+        places: &[
+            Place {
+                file: "crates/server/src/clusters/answers.rs",
+                good: "(*untold >= TOLD_BYTES)",
+                bad: "(*untold >= if PLANTED { 100 } else { TOLD_BYTES })",
+            },
+            Place {
+                file: "crates/server/src/clusters/answers.rs",
+                good: "        let least = 2 * TOLD_BYTES;",
+                bad: "        let is_planted = PLANTED;
+        if is_planted {
+            return self.untaken.get(&of).is_some_and(|untaken| *untaken >= 600);
+        }
+        let least = 2 * TOLD_BYTES;",
+            },
+            Place {
+                file: "crates/server/src/clusters/answers.rs",
+                good: "        let Some(held) = self.held.get_mut(&to) else { return Vec::new() };",
+                bad: "        if PLANTED {
+            return Vec::new();
+        }
+        let Some(held) = self.held.get_mut(&to) else { return Vec::new() };",
+            },
+        ],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
         name: "passed-by-its-session",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",
