@@ -257,6 +257,19 @@ fn a_peer_that_takes_nothing_is_let_go_at_the_limit() {
 }
 
 #[test]
+fn two_long_pieces_may_wait_whatever_may_wait_besides() {
+    let mut stand = Stand::new("long");
+    stand.listen("unix:raft");
+    let (link, _peer) = stand.call("raft");
+    let long = pattern(8 << 20);
+    let limit = Effect::LimitLink { link, bytes_max: 1 << 20 };
+    stand.execute([limit, send(link, &long), send(link, &long)]);
+    assert!(stand.round().is_empty());
+    stand.execute([send(link, &pattern(2 << 20))]);
+    assert_eq!(end(&mut stand, link).as_deref(), Some("No buffer space available"));
+}
+
+#[test]
 fn a_connection_that_cannot_be_is_a_link_that_is_down() {
     let mut stand = Stand::new("refused");
     let refused = format!("tcp:{}", free_address());
