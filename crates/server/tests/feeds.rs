@@ -217,6 +217,17 @@ fn what_was_kept_for_who_was_behind_goes_with_him() {
 }
 
 /// Rows that a helper composes while the database becomes another one, with a table more.
+/// The shell of these tests sees to it that a session is let go once.
+#[test]
+fn who_has_several_monitors_is_let_go_once_when_changes_are_kept_no_longer() {
+    let mut shell = start();
+    let (several, one) = (watcher(&mut shell, 0..3), watcher(&mut shell, 3..4));
+    shell.event(Event::Blocked { session: several });
+    let off = shell.command("weir/standalone-history", &["off"]);
+    assert_eq!(off, Some(Ok(String::new())));
+    assert_eq!(shell.disconnected, [several, one]);
+}
+
 #[test]
 fn who_has_no_first_rows_when_the_schema_changes_is_told_each_change_or_that_the_monitor_ends() {
     let mut shell = start();

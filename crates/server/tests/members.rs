@@ -327,6 +327,20 @@ fn a_leader_under_load_without_a_pause_keeps_changes_of_its_files_or_not() {
     assert_eq!(stand.replies, [(CommandId(1), Ok(String::new()))]);
 }
 
+#[test]
+fn a_server_that_becomes_a_backup_leaves_its_clustered_databases_alone() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    stand.open(&alone());
+    stand.pass(5000);
+    stand.command(1, "ovsdb-server/set-active-ovsdb-server", &["tcp:127.0.0.1:6640"]);
+    stand.command(2, "ovsdb-server/connect-active-ovsdb-server", &[]);
+    stand.command(3, "ovsdb-server/sync-status", &[]);
+    let status = stand.replies.pop().expect("an answer");
+    let done = [1, 2].map(|n| (CommandId(n), Ok(String::new())));
+    assert_eq!(stand.replies, done);
+    assert_eq!(status, (CommandId(3), Ok("state: active\n".to_owned())));
+}
+
 /// What the cluster decides on is undone until it has, and takes effect behind what a helper has seen.
 #[test]
 fn a_long_wait_at_a_leader_is_woken_by_what_took_effect_while_a_helper_read() {

@@ -31,7 +31,8 @@ impl Backups {
         self.is_changed = true;
     }
 
-    /// `ovsdb-server/connect-active-ovsdb-server`
+    /// `ovsdb-server/connect-active-ovsdb-server`: of standalone databases; those of clusters and relays have rows of
+    /// others already.
     pub(crate) fn connect_active_server(
         &mut self,
         shell: &mut Shell,
@@ -40,7 +41,7 @@ impl Backups {
         let Some(from) = self.sync.from.clone() else {
             return "Unable to connect: active server is not specified.\n".into();
         };
-        for id in databases.ids_where(|db| !db.is_reserved()) {
+        for id in databases.ids_where(|db| !db.is_reserved() && !db.storage().is_shared()) {
             let sync = &self.sync;
             let backup = self.by_db.entry(id).or_insert_with(|| ActiveBackup {
                 source: Some(Source::new(&from, sync.probe_ms)),

@@ -226,7 +226,7 @@ pub(crate) struct Databases {
     /// Updates that helpers compose.
     late: LateUpdates,
     /// Sessions for which more updates are pending than may be.
-    overflowed: Vec<SessionId>,
+    overflowed: BTreeSet<SessionId>,
     /// How requests that were answered have found their rows.
     queries: Work,
     /// How monitors have.
@@ -244,7 +244,7 @@ impl Databases {
             step: Step::default(),
             out: BTreeMap::new(),
             late: LateUpdates::default(),
-            overflowed: Vec::new(),
+            overflowed: BTreeSet::new(),
             queries: Work::default(),
             of_monitors: searches::Counts::default(),
             slow_rows: transact::SLOW_QUERY_ROWS,

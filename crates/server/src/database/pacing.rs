@@ -2,7 +2,7 @@
 //! for other sessions at an idle moment, or when it has waited long enough
 //! (`docs/decisions/003`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -363,9 +363,8 @@ impl Databases {
         let flushed_us = watch.flushed_us;
         watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
-        let mut overflowed: Vec<SessionId> =
+        let overflowed: BTreeSet<SessionId> =
             overflowed.iter().filter_map(|key| watch.sessions.get(key).copied()).collect();
-        overflowed.dedup();
         for &id in &overflowed {
             let name = sessions.get(id).map_or("", Session::name);
             let text = format!("{name}: pending updates exceed their limit, disconnecting");
@@ -422,7 +421,7 @@ impl Databases {
     }
 
     /// Sessions for which more updates were pending than may be.
-    pub(crate) fn take_overflowed(&mut self) -> Vec<SessionId> {
+    pub(crate) fn take_overflowed(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.overflowed)
     }
 

@@ -24,6 +24,10 @@ impl Server {
     /// Ends a session from this side, and if it is a channel its connection.
     pub(super) fn disconnect(&mut self, id: SessionId) {
         let id = id.connection();
+        // In one round it may be found more than once that a session is to end.
+        if !self.sessions.has(id) {
+            return;
+        }
         self.connection_lost(id, End::Dropped);
         self.forget(id);
         self.shell.ask(Effect::Disconnect { session: id });

@@ -595,6 +595,7 @@ impl Shell {
             }
             Effect::Disconnect { session } => {
                 self.undrained.retain(|id| *id != session);
+                assert!(!self.disconnected.contains(&session), "{session:?} is let go once");
                 self.disconnected.push(session);
             }
             Effect::Listen { remote, target, .. } => {

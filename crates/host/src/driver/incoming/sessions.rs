@@ -545,8 +545,11 @@ impl Sessions {
         now_us: u64,
         coverage: &mut Coverage,
     ) {
-        // It may have ended by itself meanwhile.
-        let Some(session) = get_mut(&mut self.slots, id) else { return };
+        // It may have ended by itself meanwhile, and must not linger twice.
+        let session = get_mut(&mut self.slots, id);
+        let Some(session) = session.filter(|session| session.phase != Phase::Closing) else {
+            return;
+        };
         session.phase = Phase::Closing;
         let inbox = mem::take(&mut session.channel.inbox);
         self.admission.note_held(id, inbox.held_bytes(), 0);
