@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_data::UuidSource;
 
 use crate::effect::{Effect, Level};
-use crate::ids::{Bytes, DbId, Now, SessionId, WorkId};
+use crate::ids::{Bytes, CommandId, DbId, Now, SessionId, WorkId};
 use crate::work::{Garbage, Search, Work};
 
 /// Most bytes that wait for a session behind a long message that it does not take; beyond it, the
@@ -39,6 +39,14 @@ impl Behind {
     }
 }
 
+/// What has come of a command that several databases answer.
+#[derive(Default)]
+struct Gathered {
+    /// How many have not answered.
+    left: usize,
+    errors: Vec<String>,
+}
+
 /// Time and randomness come in through it, effects go out.
 pub(crate) struct Shell {
     now: Now,
@@ -49,6 +57,8 @@ pub(crate) struct Shell {
     behind: BTreeMap<SessionId, Behind>,
     /// Sessions that are to be sent more than may wait.
     overflowed: Vec<SessionId>,
+    /// Commands that several databases answer.
+    gathered: BTreeMap<CommandId, Gathered>,
     /// What comes before a message that is in one piece.
     no_head: Bytes,
 }
@@ -62,6 +72,7 @@ impl Shell {
             next_work: 0,
             behind: BTreeMap::new(),
             overflowed: Vec::new(),
+            gathered: BTreeMap::new(),
             no_head: Bytes::default(),
         }
     }
@@ -103,6 +114,25 @@ impl Shell {
             "a message may have to wait behind another: it goes through `send_parts`"
         );
         self.effects.push(effect);
+    }
+
+    /// So many databases answer a command, each by [`Shell::answer_command`].
+    pub(crate) fn gather(&mut self, id: CommandId, databases: usize) {
+        self.gathered.insert(id, Gathered { left: databases, errors: Vec::new() });
+    }
+
+    /// Answers a command. Where several databases do, the last of them does, with the errors of all, one in a line.
+    pub(crate) fn answer_command(&mut self, id: CommandId, reply: Result<String, String>) {
+        let Some(gathered) = self.gathered.get_mut(&id) else {
+            return self.ask(Effect::CommandReply { id, reply });
+        };
+        gathered.left -= 1;
+        gathered.errors.extend(reply.err());
+        if gathered.left == 0 {
+            let Gathered { errors, .. } = self.gathered.remove(&id).expect("it was just there");
+            let reply = if errors.is_empty() { Ok(String::new()) } else { Err(errors.join("\n")) };
+            self.ask(Effect::CommandReply { id, reply });
+        }
     }
 
     /// Moves all effects so far to `out`, in their order.

@@ -248,6 +248,29 @@ fn a_command_waits_only_for_the_database_that_it_is_about() {
 }
 
 #[test]
+fn who_has_all_databases_compacted_is_told_what_went_wrong_with_any_of_them() {
+    let (mut shell, _, _) = start();
+    shell.slow_helper = true;
+    for removed in [None, Some("Net")] {
+        assert_eq!(shell.command("ovsdb-server/compact", &[]), None);
+        shell.replies.clear();
+        if let Some(name) = removed {
+            shell.command("ovsdb-server/remove-db", &[name]);
+            assert!(shell.replies.values().all(Result::is_ok), "the other one is compacted yet");
+        }
+        for _ in 0..2 {
+            shell.helper_is_done();
+            shell.settle();
+        }
+        let is_told = shell.replies.values().any(|reply| match reply {
+            Ok(_) => false,
+            Err(error) => error == "no database by that name",
+        });
+        assert_eq!((is_told, shell.replies.len()), (removed.is_some(), 1 + usize::from(is_told)));
+    }
+}
+
+#[test]
 fn who_waits_for_the_compaction_of_a_removed_database_is_told() {
     let (mut shell, _, _) = start();
     shell.slow_helper = true;

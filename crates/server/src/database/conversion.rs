@@ -404,7 +404,7 @@ impl Databases {
         let (name, took_ms) = (db.name.clone(), shell.elapsed_ms(current.started_us));
         shell.log("ovsdb", Level::Info, format!("{name}: converted in {took_ms} ms"));
         for id in current.commands {
-            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+            shell.answer_command(id, Ok(String::new()));
         }
         let operation = server_db::set_schema(&name, &schema);
         Some(Replaced { name, kept, operation, origin: Some(origin) })
@@ -517,7 +517,7 @@ impl Databases {
             reply_canceled(shell, sessions, &origin);
         }
         for id in commands.into_iter().flatten() {
-            shell.ask(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
+            shell.answer_command(id, Err("no database by that name".into()));
         }
     }
 }

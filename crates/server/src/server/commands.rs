@@ -245,25 +245,20 @@ impl Server {
                 Ok(String::new())
             });
         }
-        // The last one answers.
-        let last = chosen.len() - 1;
-        for (i, db) in chosen.into_iter().enumerate() {
+        self.shell.gather(id, chosen.len());
+        for db in chosen {
             let name = self.databases.get(db).expect("it was chosen among all").name();
             let text = format!("compacting {name} database by user request");
             self.shell.log("ovsdb_server", Level::Info, text);
-            let command = (i == last).then_some(id);
             if self.relays.get(db).is_some() {
                 // It has no file: what can be given back is memory.
                 self.shell.ask(Effect::TrimMemory);
-                if let Some(id) = command {
-                    self.shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
-                }
+                self.shell.answer_command(id, Ok(String::new()));
             } else if self.clusters.part(db).is_none() {
-                self.databases.compact(&mut self.shell, db, command);
-            } else if !self.copy_member_file(db, command) && command.is_some() {
-                return Some(Err(
-                    "not storing snapshot: nothing to compact, or it is under way".into()
-                ));
+                self.databases.compact(&mut self.shell, db, Some(id));
+            } else if !self.copy_member_file(db, Some(id)) {
+                let error = "not storing snapshot: nothing to compact, or it is under way";
+                self.shell.answer_command(id, Err(error.into()));
             }
         }
         None

@@ -160,7 +160,7 @@ impl Standalone {
         let (path, took_ms) = (self.path().to_owned(), shell.elapsed_ms(compaction.started_us));
         shell.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));
         for id in compaction.commands {
-            shell.ask(Effect::CommandReply { id, reply: Ok(String::new()) });
+            shell.answer_command(id, Ok(String::new()));
         }
         if was_suspect {
             self.end_fault(shell);
@@ -171,7 +171,7 @@ impl Standalone {
     /// The database is removed: nobody will answer who waits for a compaction.
     pub(super) fn close(&mut self, shell: &mut Shell) {
         for id in self.compaction.take().into_iter().flat_map(|compaction| compaction.commands) {
-            shell.ask(Effect::CommandReply { id, reply: Err("no database by that name".into()) });
+            shell.answer_command(id, Err("no database by that name".into()));
         }
     }
 
@@ -185,7 +185,7 @@ impl Standalone {
             shell.log("ovsdb", Level::Warning, text.clone());
         }
         for id in compaction.commands {
-            shell.ask(Effect::CommandReply { id, reply: Err(text.clone()) });
+            shell.answer_command(id, Err(text.clone()));
         }
     }
 }

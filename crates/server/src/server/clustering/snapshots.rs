@@ -183,7 +183,7 @@ impl Server {
 
     fn end_copy_command(&mut self, command: Option<CommandId>, reply: Result<String, String>) {
         if let Some(id) = command {
-            self.shell.ask(Effect::CommandReply { id, reply });
+            self.shell.answer_command(id, reply);
         }
     }
 
