@@ -102,6 +102,11 @@ impl ServerRows {
         self.meant(database, cluster).map(|(uuid, _)| &**uuid)
     }
 
+    /// The text of its schema, if it is there and has one.
+    pub(crate) fn schema_of(&self, database: &str, cluster: Option<&str>) -> Option<&str> {
+        self.meant(database, cluster).and_then(|(_, row)| string(row, "schema"))
+    }
+
     fn meant(
         &self,
         database: &str,

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use weir_data::{Schema, Uuid};
-use weir_json::{Text, Value, array};
+use weir_json::{Text, TextBuf, Value, array};
 
 use super::replica::is_unknown_method;
 use super::{Asked, Follower, Model, Output, Phase, Stop, Wanted};
@@ -76,15 +76,14 @@ impl Follower {
                 Err(Stop::Other(Level::Info, "server has no _Server database any more".to_owned()))
             }
             "monitor_canceled" => {
-                // `_Server` says what has become of the database, if it is one that does.
+                // `_Server` says what has become of the database, if it is one that does; but a schema is not told again
+                // if a conversion has left it as it was.
                 let is_own = monitor.is_some_and(|name| self.is_monitor(name));
                 if self.phase != Phase::Looking && is_own {
                     self.phase = Phase::Looking;
                     (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
                     self.conditions.forget();
-                    if self.asks_for_schema {
-                        self.ask_for_schema();
-                    }
+                    self.ask_for_schema();
                 }
                 Ok(())
             }
@@ -123,6 +122,12 @@ impl Follower {
                 let text = format!("does not say the way of its rows: {}", error.to_value());
                 Err(Stop::Other(Level::Warning, text))
             }
+            (Asked::Schema, reply) if self.server_says_schema() => match reply {
+                Ok(schema) if self.phase == Phase::Looking && self.has_said(schema) => {
+                    self.look_at_server(out)
+                }
+                _ => Ok(()),
+            },
             (Asked::Schema, Ok(schema)) => {
                 self.is_source_connected = true;
                 self.take_schema(&schema.to_value().to_string())
@@ -280,6 +285,19 @@ impl Follower {
     fn ask_for_schema(&mut self) {
         let params = array([self.wanted.database.as_str()]).to_string();
         self.ask_once("get_schema", params.as_bytes(), Asked::Schema);
+    }
+
+    /// Whether the schema is known from the server's rows of `_Server`, and from nothing else.
+    fn server_says_schema(&self) -> bool {
+        !self.rows.is_empty() && !self.asks_for_schema
+    }
+
+    /// Whether the server's rows of `_Server` have this schema already.
+    fn has_said(&self, schema: Text<'_>) -> bool {
+        let Wanted { database, remotes, .. } = &self.wanted;
+        let said = self.rows.schema_of(database, remotes.cluster());
+        let said = said.map(|said| TextBuf::validate(said.as_bytes().to_vec()));
+        said.is_some_and(|said| said.is_ok_and(|said| said.text().to_value() == schema.to_value()))
     }
 
     /// Asks, unless that has been asked and is not answered yet.

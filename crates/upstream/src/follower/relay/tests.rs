@@ -206,6 +206,19 @@ fn a_packaged_relay_is_asked_for_the_schema_behind_each_conversion() {
     relay.have_rows();
 }
 
+/// `_Server` says nothing more, for the schema is what it was.
+#[test]
+fn a_conversion_to_the_same_schema_is_followed() {
+    let mut relay = relay_of("tcp:a:1");
+    relay.meet_server(r#"["weir_features"]"#, "standalone");
+    relay.have_rows();
+    let over = r#"{"id":null,"method":"monitor_canceled","params":[["monid","D"]]}"#;
+    relay.say(over);
+    relay.answer("get_schema", SCHEMA);
+    relay.have_rows();
+    assert!(relay.follower.is_current());
+}
+
 /// The address of a service, for example, behind which one server has no such database.
 #[test]
 fn the_only_address_is_asked_anew_if_its_server_will_not_do() {

@@ -336,6 +336,8 @@ fn conditions_are_what_the_schema_makes_of_them() {
     let update = format!(r#"[{server},{{"Database":{{"u":{{"modify":{row}}}}}}}]"#);
     replica.say(&format!(r#"{{"id":null,"method":"monitor_canceled","params":[{SECOND}]}}"#));
     assert!(!replica.follower.is_following(), "it may have its new name already");
+    replica.answer("get_schema", SCHEMA);
+    assert!(!replica.follower.is_following(), "the server's own row says it, too");
     replica.say(&format!(r#"{{"id":null,"method":"update2","params":{update}}}"#));
     replica.refuse("monitor_cond_change", r#"{"error":"syntax error"}"#);
     replica.was_told(&[]);
