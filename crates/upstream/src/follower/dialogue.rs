@@ -81,8 +81,12 @@ impl Follower {
                 let is_own = monitor.is_some_and(|name| self.is_monitor(name));
                 if self.phase != Phase::Looking && is_own {
                     self.phase = Phase::Looking;
-                    (self.schema, self.last, self.ephemeral) = (None, Uuid::ZERO, None);
+                    (self.schema, self.last) = (None, Uuid::ZERO);
                     self.conditions.forget();
+                    // This one goes on where its tables are as they were.
+                    if let Some(monitor) = self.ephemeral.take() {
+                        self.cancel(&monitor.id);
+                    }
                     self.ask_for_schema();
                 }
                 Ok(())
@@ -346,10 +350,15 @@ impl Follower {
         let next = self.next_name();
         let is_renamed = next.is_some();
         for id in [Some(self.monitor_id()), next, ephemeral].into_iter().flatten() {
-            let params = [b"[", &id[..], b"]"].concat();
-            self.ask("monitor_cancel", &params, Asked::Nothing);
+            self.cancel(&id);
         }
         self.monitors += u64::from(is_renamed);
+    }
+
+    /// Ends a monitor, if it has not ended by itself.
+    fn cancel(&mut self, id: &[u8]) {
+        let params = [b"[", id, b"]"].concat();
+        self.ask("monitor_cancel", &params, Asked::Nothing);
     }
 
     /// What rows are read under.

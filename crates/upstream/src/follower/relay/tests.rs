@@ -29,6 +29,10 @@ fn relay_of(remotes: &str) -> Talk {
 impl Talk {
     /// The connection that has been begun is open, to a server with these features that is fit by its `_Server`.
     fn meet_server(&mut self, features: &str, model: &str) {
+        self.meet_server_with(SCHEMA, features, model);
+    }
+
+    fn meet_server_with(&mut self, schema: &str, features: &str, model: &str) {
         self.give(Input::Up);
         self.answer("set_db_change_aware", "{}");
         self.answer("weir_features", features);
@@ -37,7 +41,7 @@ impl Talk {
             ("name", "D".into()),
             ("model", model.into()),
             ("connected", true.into()),
-            ("schema", SCHEMA.into()),
+            ("schema", schema.into()),
         ]);
         self.answer("monitor_cond", &format!(r#"{{"Database":{{"u":{{"initial":{row}}}}}}}"#));
     }
@@ -217,6 +221,20 @@ fn a_conversion_to_the_same_schema_is_followed() {
     relay.answer("get_schema", SCHEMA);
     relay.have_rows();
     assert!(relay.follower.is_current());
+}
+
+#[test]
+fn a_monitor_of_ephemeral_columns_ends_with_that_of_the_others() {
+    let column = r#""e":{"type":"integer","ephemeral":true}"#;
+    let schema = SCHEMA.replace(r#""x":"#, &format!(r#"{column},"x":"#));
+    let mut relay = relay_of("tcp:a:1");
+    let features = r#"["weir_monitor","weir_monitor.each"]"#;
+    relay.meet_server_with(&schema, features, "standalone");
+    relay.answer("weir_monitor", &format!(r#"[false,"{}",{{}}]"#, id(77)));
+    relay.answer("monitor", "{}");
+    relay.say(r#"{"id":null,"method":"monitor_canceled","params":[["monid","D"]]}"#);
+    let (_, method, params) = &relay.asked[0];
+    assert_eq!((&**method, &**params), ("monitor_cancel", r#"[["ephemeral","D",1]]"#));
 }
 
 /// The address of a service, for example, behind which one server has no such database.
