@@ -99,10 +99,10 @@ impl Sessions {
     pub(crate) fn run_probes(&mut self, shell: &mut Shell) -> Vec<SessionId> {
         let mut dead = Vec::new();
         while let Some((at_us, id)) = self.probes.pop_due(shell.now_us()) {
-            // A session may have left, or be looked at another time.
-            let session = self.by_id.get_mut(&id);
-            let session = session.filter(|session| session.watched.at_us == Some(at_us));
-            if let Some(session) = session
+            // A session may have left, or be looked at another time. An interval that is changed and changed back
+            // files the same time twice.
+            let Some(session) = self.by_id.get_mut(&id) else { continue };
+            if session.watched.at_us.take_if(|at| *at == at_us).is_some()
                 && !is_there(&mut self.probes, shell, id, session)
             {
                 dead.push(id);
