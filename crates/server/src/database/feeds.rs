@@ -325,12 +325,15 @@ impl Databases {
             fed.has_more |= *to < end;
         }
         watch.feeds.pin(history);
-        for &session in &lost {
-            let name = sessions.get(session).map_or("", Session::name);
-            let text = format!("{name}: is further behind than the log of changes, disconnecting");
-            shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        for session in lost {
+            // Who is to go in this round already is found again.
+            if self.overflowed.insert(session) {
+                let name = sessions.get(session).map_or("", Session::name);
+                let text =
+                    format!("{name}: is further behind than the log of changes, disconnecting");
+                shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+            }
         }
-        self.overflowed.extend(lost);
         fed
     }
 }
