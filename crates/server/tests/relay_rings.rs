@@ -57,15 +57,14 @@ fn told(shell: &mut Shell, client: SessionId) -> Vec<Value> {
 fn who_asks_is_told_the_way_of_the_rows_and_what_becomes_of_it() {
     let mut chain = Chain::start(2);
     let ids: Vec<Value> = chain.servers.iter_mut().map(server_id).collect();
+    // Whose rows they are does not change while they stay.
+    let way = |path: &[Value], is_connected: bool| json!({"connected": is_connected, "origin": ids[0], "servers": path});
     for at in 0..3 {
         let (_, path) = ask_path(&mut chain.servers[at]);
-        assert_eq!(path, json!({"connected": true, "servers": ids[..=at]}));
+        assert_eq!(path, way(&ids[..=at], true));
     }
     let (client, _) = ask_path(&mut chain.servers[2]);
-    let notice = |path: &[Value], is_connected: bool| {
-        let path = json!({"connected": is_connected, "servers": path});
-        json!({"id": null, "method": "weir_path", "params": ["Net", path]})
-    };
+    let notice = |path: &[Value], is_connected: bool| json!({"id": null, "method": "weir_path", "params": ["Net", way(path, is_connected)]});
     chain.is_cut[1] = true;
     chain.lose(1);
     chain.settle();

@@ -3,7 +3,7 @@
 //! of his source would follow himself.
 
 use weir_data::Uuid;
-use weir_json::{Text, Value, array, object};
+use weir_json::{Text, Value, array};
 
 /// Most servers on a way that is followed.
 pub const SERVERS_MAX: usize = 64;
@@ -16,6 +16,9 @@ pub struct Path {
     pub servers: Vec<Uuid>,
     /// Whether the first one has the rows itself, and all others have heard from the one before.
     pub is_connected: bool,
+    /// What the index of the rows is one of, if that is known: the cluster, or the server that counts the records
+    /// of a standalone database. Those of two origins say nothing of each other.
+    pub origin: Option<Uuid>,
 }
 
 /// Why a server with this way is not followed.
@@ -31,24 +34,29 @@ pub(crate) enum Fault {
 
 impl Path {
     /// The way of a server that has the rows itself.
-    pub fn of_source(server: Uuid) -> Self {
-        Self { servers: vec![server], is_connected: true }
+    pub fn of_source(server: Uuid, origin: Option<Uuid>) -> Self {
+        Self { servers: vec![server], is_connected: true, origin }
     }
 
-    /// The way as servers say it: `{"servers": [UUID, ...], "connected": BOOLEAN}`.
+    /// The way as servers say it: `{"servers": [UUID, ...], "connected": BOOLEAN, "origin": UUID}`, without an
+    /// origin where that is not known.
     pub fn to_value(&self) -> Value {
         let servers = array(self.servers.iter().map(Uuid::to_string));
-        object([("connected", self.is_connected.into()), ("servers", servers)])
+        let members = [("connected", self.is_connected.into()), ("servers", servers)];
+        let origin = self.origin.map(|origin| ("origin", origin.to_string().into()));
+        let members = members.into_iter().chain(origin);
+        Value::Object(members.map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
     /// Reads one; no more of it than tells that it is too long.
     pub(crate) fn read(text: Text<'_>) -> Option<Self> {
         let path = text.object()?;
         let servers = path.get("servers")?.elements()?.take(SERVERS_MAX + 1);
-        let servers = servers.map(|id| Uuid::parse_bytes(id.str()?.as_bytes()));
+        let uuid = |id: Text<'_>| Uuid::parse_bytes(id.str()?.as_bytes());
         Some(Self {
-            servers: servers.collect::<Option<_>>()?,
+            servers: servers.map(uuid).collect::<Option<_>>()?,
             is_connected: path.get("connected")?.bool()?,
+            origin: path.get("origin").and_then(uuid),
         })
     }
 
@@ -75,12 +83,13 @@ mod tests {
 
     fn path(servers: impl IntoIterator<Item = usize>, is_connected: bool) -> Path {
         let id = |number: usize| Uuid::from_u128(number as u128);
-        Path { servers: servers.into_iter().map(id).collect(), is_connected }
+        Path { servers: servers.into_iter().map(id).collect(), is_connected, origin: None }
     }
 
     #[test]
     fn a_way_is_read_as_it_is_said() {
-        for path in [path([7, 8], true), path([], false)] {
+        let counted = Path { origin: Some(Uuid::from_u128(7)), ..path([7, 8], true) };
+        for path in [path([7, 8], true), path([], false), counted] {
             assert_eq!(read(&path.to_value().to_string()), Some(path));
         }
         for odd in ["[]", "{}", r#"{"servers":["x"],"connected":true}"#, r#"{"servers":[]}"#] {

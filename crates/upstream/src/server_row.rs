@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_data::Uuid;
 use weir_json::{Text, Value};
 
 use crate::updates::object;
@@ -107,6 +108,11 @@ impl ServerRows {
         self.meant(database, cluster).and_then(|(_, row)| string(row, "schema"))
     }
 
+    /// The cluster that it is of, if it is there and of one.
+    pub(crate) fn cid_of(&self, database: &str, cluster: Option<&str>) -> Option<Uuid> {
+        self.meant(database, cluster).and_then(|(_, row)| Uuid::parse(uuid(row, "cid")?))
+    }
+
     fn meant(
         &self,
         database: &str,
@@ -203,6 +209,13 @@ mod tests {
         assert_eq!(
             found,
             Row { schema: "{}".into(), index: Some(5), is_connected: true, is_clustered: true }
+        );
+        let cid = Uuid::from_u128(0x77aa).to_string();
+        let joined = format!(r#"{{"modify":{{"cid":["uuid","{cid}"]}}}}"#);
+        let cid_of = |rows: ServerRows| rows.cid_of("D", None).map(|cid| cid.to_string());
+        assert_eq!(
+            (cid_of(rows(&[&initial])), cid_of(rows(&[&initial, &joined]))),
+            (None, Some(cid))
         );
         let newer = rows(&[&initial, r#"{"modify":{"index":6}}"#]).find(search("D")).unwrap();
         assert_eq!(newer.index, Some(6));

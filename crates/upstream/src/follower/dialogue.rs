@@ -18,6 +18,7 @@ use weir_json::{Text, TextBuf, Value, array};
 
 use super::replica::is_unknown_method;
 use super::{Asked, Follower, Model, Output, Phase, Stop, Wanted};
+use crate::freshness::Fall;
 use crate::news::Method;
 use crate::path::{Fault, Path, SERVERS_MAX};
 use crate::server_row::{Cause, Search, Unfit};
@@ -196,11 +197,13 @@ impl Follower {
     fn look_at_server(&mut self, out: &mut Vec<Output>) -> Result<(), Stop> {
         let Wanted { database, remotes, leader_only, .. } = &self.wanted;
         self.freshness.look_at(self.rows.row_of(database, remotes.cluster()));
+        // What an index is one of is known with the way.
+        let may_judge = self.path.is_some() || !self.has("weir_path");
         let search = Search {
             database,
             cluster: remotes.cluster(),
             leader_only: *leader_only,
-            index_min: self.freshness.least(),
+            index_min: if may_judge { self.freshness.least(self.origin()) } else { 0 },
         };
         let row = match self.rows.find(search) {
             Ok(row) => row,
@@ -222,7 +225,7 @@ impl Follower {
             None => {}
         }
         (self.complaint, self.unfit_until_us) = (None, None);
-        if let Some(index) = row.index {
+        if let Some(index) = row.index.filter(|index| self.freshness.is_news(*index)) {
             self.hear_index(index, out);
             if self.phase == Phase::Following {
                 self.freshness.have_rows();
@@ -235,6 +238,13 @@ impl Follower {
             false => return self.take_schema(&row.schema),
         }
         Ok(())
+    }
+
+    /// What the server's index is one of, as far as it has said that.
+    fn origin(&self) -> Option<Uuid> {
+        let Wanted { database, remotes, .. } = &self.wanted;
+        let of_path = self.path.as_ref().and_then(|path| path.origin);
+        of_path.or_else(|| self.rows.cid_of(database, remotes.cluster()))
     }
 
     /// Whether a server will not do because of the way of its rows.
@@ -411,10 +421,16 @@ impl Follower {
 
     /// The server says its index.
     pub(super) fn hear_index(&mut self, index: u64, out: &mut Vec<Output>) {
-        if let Some(before) = self.freshness.hear(index) {
-            let text = format!("the source has gone back from index {before} to {index}");
-            self.say(Level::Warning, text, out);
-        }
+        let text = match self.freshness.hear(index, self.origin()) {
+            None => return,
+            Some(Fall { before, is_other: false }) => {
+                format!("the source has gone back from index {before} to {index}")
+            }
+            Some(Fall { before, is_other: true }) => {
+                format!("the source is another one, with index {index} in place of {before}")
+            }
+        };
+        self.say(Level::Warning, text, out);
     }
 
     /// Servers that were refused because they are behind have been for so long that the source itself must

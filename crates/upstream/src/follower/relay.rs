@@ -15,7 +15,7 @@ impl Follower {
         let of_source = self.path.iter().filter(|_| self.is_following());
         let mut servers: Vec<Uuid> = of_source.flat_map(|path| &path.servers).copied().collect();
         servers.push(self.own_id());
-        Path { servers, is_connected: self.is_current() }
+        Path { servers, is_connected: self.is_current(), origin: self.freshness.own_origin() }
     }
 
     /// What is asked for by the present method.

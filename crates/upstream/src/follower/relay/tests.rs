@@ -3,6 +3,7 @@
 use super::*;
 use crate::follower::Model;
 use crate::follower::talk::{SECOND, Talk};
+use crate::freshness::BEHIND_US_MAX;
 use crate::path::SERVERS_MAX;
 use crate::session::Input;
 
@@ -72,9 +73,17 @@ impl Talk {
     /// The relay has left its server, and tries this one next.
     fn goes_to(&mut self, target: &str) {
         assert!(self.has_left(), "{:?}", self.log);
+        self.goes_on_to(target);
+    }
+
+    /// There is no connection, and this server is tried next.
+    fn goes_on_to(&mut self, target: &str) {
         self.begun.clear();
-        self.now_us = self.follower.next_wakeup_us().expect("an attempt").max(self.now_us);
-        self.give(Input::Tick);
+        // Something else may be due before.
+        while self.begun.is_empty() {
+            self.now_us = self.follower.next_wakeup_us().expect("an attempt").max(self.now_us);
+            self.give(Input::Tick);
+        }
         assert_eq!(self.begun, [target], "{:?}", self.log);
     }
 }
@@ -195,6 +204,100 @@ fn servers_that_say_no_way_are_followed() {
     relay.meet_server(r#"["weir_features"]"#, "clustered");
     relay.have_rows();
     assert_eq!(ids(&relay.follower), (vec![OWN], true));
+}
+
+/// A way from one server that says what its index is one of.
+fn way_from(origin: u128) -> String {
+    object([
+        ("servers", array([id(origin), id(7)])),
+        ("connected", true.into()),
+        ("origin", id(origin).into()),
+    ])
+    .to_string()
+}
+
+fn says_index(relay: &mut Talk, index: i64) {
+    let row = format!(r#"{{"Database":{{"u":{{"modify":{{"index":{index}}}}}}}}}"#);
+    relay.say(&format!(r#"{{"id":null,"method":"update2","params":[["monid","_Server"],{row}]}}"#));
+}
+
+/// Two standalone servers, one of them the backup of the other, count their records each.
+#[test]
+fn an_index_of_another_origin_is_not_behind() {
+    let (active, backup) = (8, 9);
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way_from(active));
+    relay.have_rows();
+    says_index(&mut relay, 4100);
+    assert_eq!(relay.follower.path().origin, Some(Uuid::from_u128(active)));
+    // What is before the other relay has changed already.
+    relay.give(Input::Down(None));
+    relay.goes_on_to("tcp:b:1");
+    relay.meet_relay();
+    says_index(&mut relay, 98);
+    relay.answer("weir_path", &way_from(backup));
+    relay.have_rows();
+    assert_eq!(relay.follower.index(), Some(98));
+    assert_eq!(relay.follower.path().origin, Some(Uuid::from_u128(backup)));
+    let line = "Warning tcp:b:1: the source is another one, with index 98 in place of 4100";
+    assert_eq!(relay.log, [line]);
+    // An index of an origin that was seen may be one from before.
+    relay.give(Input::Down(None));
+    relay.goes_on_to("tcp:a:1");
+    relay.meet_relay();
+    says_index(&mut relay, 97);
+    relay.answer("weir_path", &way_from(active));
+    relay.goes_to("tcp:b:1");
+    assert_eq!(relay.log.len(), 2, "{:?}", relay.log);
+    assert!(relay.log[1].contains("has stale data"), "{:?}", relay.log);
+}
+
+/// It cannot be known whether they are only behind.
+#[test]
+fn servers_that_are_all_behind_are_believed_after_a_minute() {
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way_from(8));
+    relay.have_rows();
+    says_index(&mut relay, 100);
+    relay.give(Input::Down(None));
+    let mut targets = ["tcp:b:1", "tcp:a:1"].iter().cycle();
+    relay.goes_on_to(targets.next().unwrap());
+    let refused_us = relay.now_us;
+    loop {
+        relay.meet_relay();
+        says_index(&mut relay, 90);
+        relay.answer("weir_path", &way_from(8));
+        if !relay.has_left() {
+            break;
+        }
+        relay.goes_on_to(targets.next().unwrap());
+        assert!(relay.now_us < refused_us + 2 * BEHIND_US_MAX, "{:?}", relay.log);
+    }
+    assert!(relay.now_us >= refused_us + BEHIND_US_MAX);
+    relay.have_rows();
+    assert_eq!(relay.follower.index(), Some(90));
+    let said = relay.log.iter().filter(|line| line.contains("no server has index 100"));
+    assert_eq!(said.count(), 1, "{:?}", relay.log);
+}
+
+/// The way is told first, and the index stays until there are other rows.
+#[test]
+fn a_source_that_follows_another_one_has_not_gone_back() {
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
+    relay.meet_relay();
+    relay.answer("weir_path", &way_from(8));
+    relay.have_rows();
+    says_index(&mut relay, 4100);
+    relay.hear_way(&way_from(9));
+    assert_eq!(relay.follower.index(), Some(4100));
+    says_index(&mut relay, 98);
+    let line = "Warning tcp:a:1: the source is another one, with index 98 in place of 4100";
+    assert_eq!(relay.log, [line]);
+    says_index(&mut relay, 90);
+    let line = "Warning tcp:a:1: the source has gone back from index 98 to 90";
+    assert_eq!(relay.log[1..], [line]);
 }
 
 /// A packaged relay says nothing more than that the monitor is over: its `_Server` has the schema from before.
