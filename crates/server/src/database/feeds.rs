@@ -16,9 +16,8 @@ use weir_monitor::{Feed, MonitorKey};
 use crate::database::history::{ChangeLog, DECODED_BYTES};
 use crate::database::pacing::Watch;
 use crate::database::{Databases, Db};
-use crate::effect::Level;
 use crate::ids::{Bytes, DbId, SessionId};
-use crate::session::{Session, Sessions};
+use crate::session::Sessions;
 use crate::shell::Shell;
 use crate::storage::Storage;
 
@@ -326,13 +325,7 @@ impl Databases {
         }
         watch.feeds.pin(history);
         for session in lost {
-            // Who is to go in this round already is found again.
-            if self.overflowed.insert(session) {
-                let name = sessions.get(session).map_or("", Session::name);
-                let text =
-                    format!("{name}: is further behind than the log of changes, disconnecting");
-                shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
-            }
+            self.overflow(shell, sessions, session, "is further behind than the log of changes");
         }
         fed
     }

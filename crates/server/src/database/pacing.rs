@@ -363,14 +363,11 @@ impl Databases {
         let flushed_us = watch.flushed_us;
         watch.send(shell, flushed.updates);
         let overflowed = watch.monitors.overflowed();
-        let overflowed: BTreeSet<SessionId> =
+        let overflowed: Vec<SessionId> =
             overflowed.iter().filter_map(|key| watch.sessions.get(key).copied()).collect();
-        for &id in &overflowed {
-            let name = sessions.get(id).map_or("", Session::name);
-            let text = format!("{name}: pending updates exceed their limit, disconnecting");
-            shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        for session in overflowed {
+            self.overflow(shell, sessions, session, "pending updates exceed their limit");
         }
-        self.overflowed.extend(overflowed);
         if self.feed(shell, sessions, id, None, flush == Flush::Whole).has_more {
             self.open(id).watch.since_us.get_or_insert(flushed_us);
         }
@@ -412,6 +409,21 @@ impl Databases {
     pub(super) fn step_cost_of(&self, id: DbId) -> u64 {
         let is_reserved = self.get(id).is_some_and(Db::is_reserved);
         if is_reserved { u64::MAX } else { self.step_cost_max() }
+    }
+
+    /// A session is to be disconnected. It may be found more than once in a round, by several monitors of its own.
+    pub(super) fn overflow(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        session: SessionId,
+        why: &str,
+    ) {
+        if self.overflowed.insert(session) {
+            let name = sessions.get(session).map_or("", Session::name);
+            let text = format!("{name}: {why}, disconnecting");
+            shell.log("ovsdb_jsonrpc_server", Level::Warning, text);
+        }
     }
 
     /// Whether more updates were pending for any session than may be.
