@@ -33,13 +33,16 @@ pub(crate) struct Askers {
 }
 
 impl Askers {
-    /// A request begins to run: its number.
-    pub(crate) fn begin(&mut self, asked: Asked) -> u64 {
+    /// A request begins to run: its number. `None` if one of this id runs already, for an earlier term: a member
+    /// gives an id to one client, who waits for that, so that this one has not been given it.
+    pub(crate) fn begin(&mut self, asked: Asked) -> Option<u64> {
+        if self.by_eid.contains_key(&asked.eid) {
+            return None;
+        }
         self.last += 1;
-        let before = self.by_eid.insert(asked.eid, self.last);
-        assert!(before.is_none(), "a request runs once");
+        self.by_eid.insert(asked.eid, self.last);
         self.by_number.insert(self.last, asked);
-        self.last
+        Some(self.last)
     }
 
     /// Whether the request of this id runs in this term; if so, it is this attempt that is answered, unless a later
@@ -92,12 +95,13 @@ mod tests {
             let client = Arc::clone(&client);
             Asked { db, from, client, eid, term, attempt }
         };
-        let number = askers.begin(asked(5, 0));
+        let number = askers.begin(asked(5, 0)).expect("the id is a new one");
         assert!(askers.has(eid, 5) && !askers.has(eid, 7));
         assert!(!askers.runs(eid, 7, 1));
+        assert_eq!(askers.begin(asked(7, 1)), None, "its client waits, and nobody else has the id");
         let ended = askers.end(number).expect("it ran");
         assert_eq!(ended.attempt, 0, "its end says nothing of the later attempt");
-        askers.begin(asked(7, 1));
+        assert!(askers.begin(asked(7, 1)).is_some());
         assert!(askers.runs(eid, 7, 2));
     }
 }

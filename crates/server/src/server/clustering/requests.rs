@@ -433,15 +433,16 @@ impl Server {
     fn run_request(&mut self, db: DbId, from: Uuid, request: Request) {
         let Request { eid, attempt, term, elapsed_ms, identity, locks, once, text, .. } = request;
         let client = Arc::new(identity);
-        let Ok(message) = TextBuf::validate(text) else {
+        let asked = Asked { db, from, client: Arc::clone(&client), eid, term, attempt };
+        let message = TextBuf::validate(text).ok();
+        let begun = message.and_then(|message| Some((message, self.clusters.askers.begin(asked)?)));
+        let Some((message, number)) = begun else {
             let part = self.clusters.part_mut(db);
             return part.reply((from, &client), (eid, attempt), Outcome::Unknown);
         };
-        let identity = Arc::clone(&client);
-        let number = self.clusters.askers.begin(Asked { db, from, client, eid, term, attempt });
         let origin = Origin {
             asker: Asker::Peer(number),
-            identity,
+            identity: client,
             id: b"null".to_vec(),
             db,
             created_us: self.shell.now_us().saturating_sub(elapsed_ms.saturating_mul(1000)),
