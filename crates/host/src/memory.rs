@@ -110,8 +110,9 @@ impl MemoryWatch {
     }
 }
 
+/// 0 is what is read where the system does not say.
 fn grown_by_half(before: u64, now: u64) -> bool {
-    now.saturating_mul(2) >= before.saturating_mul(3)
+    now > 0 && now.saturating_mul(2) >= before.saturating_mul(3)
 }
 
 fn growth_percent(before: u64, now: u64) -> f64 {
@@ -176,5 +177,13 @@ mod tests {
                         from 5000 kB to 12500 kB";
         assert_eq!(more.as_deref(), Some(expected));
         assert_eq!(watch.check(60_000_000, || 12_500), None);
+    }
+
+    /// As where `/proc` cannot be read.
+    #[test]
+    fn a_peak_that_is_not_known_has_not_grown() {
+        let mut watch = MemoryWatch::default();
+        assert!(watch.check(10_000_000, || 0).is_some());
+        assert_eq!(watch.check(20_000_000, || 0), None);
     }
 }

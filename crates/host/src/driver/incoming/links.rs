@@ -35,7 +35,7 @@ pub(crate) const PEER_READ_BYTES_MAX: usize = 256 << 10;
 /// its way to the next leader.
 const LONG_PIECES_MAX: usize = 2;
 
-/// Connections of others to ports for members of clusters; more are closed as they come.
+/// Connections of others to one port for members of a cluster; more are closed as they come.
 pub(crate) const PEER_LINKS_MAX: usize = 256;
 
 /// All open links.
@@ -45,8 +45,8 @@ pub(crate) struct Links {
     dirty: BTreeSet<LinkId>,
     /// How many peers have connected so far, for the numbers of their links.
     accepted_ever: u64,
-    /// How many of those are open.
-    accepted: usize,
+    /// How many of those are open, by the ports that they came to.
+    accepted: BTreeMap<PeerPortId, usize>,
     scratch: Box<[u8]>,
     log: Vlog,
 }
@@ -54,6 +54,8 @@ pub(crate) struct Links {
 struct Link {
     channel: Channel,
     framing: Framing,
+    /// Where a member of a cluster has connected.
+    port: Option<PeerPortId>,
     /// Bytes that may wait besides the longest pieces.
     bytes_max: usize,
 }
@@ -64,8 +66,8 @@ type End = Option<String>;
 impl Links {
     pub(crate) fn new(log: Vlog) -> Self {
         let scratch = vec![0; READ_BYTES].into_boxed_slice();
-        let (links, dirty) = Default::default();
-        Self { links, dirty, accepted_ever: 0, accepted: 0, scratch, log }
+        let (links, dirty, accepted) = Default::default();
+        Self { links, dirty, accepted_ever: 0, accepted, scratch, log }
     }
 
     /// A link of the core's is connected, its handshake over.
@@ -77,7 +79,8 @@ impl Links {
         framing: Framing,
         events: &mut Vec<Event>,
     ) {
-        self.begin(poller, id, stream, framing, Event::LinkUp { link: id }, events);
+        events.push(Event::LinkUp { link: id });
+        self.begin(poller, id, stream, (framing, None), events);
     }
 
     /// A member of a cluster has connected, its handshake over.
@@ -89,18 +92,19 @@ impl Links {
         name: String,
         events: &mut Vec<Event>,
     ) {
-        if self.accepted >= PEER_LINKS_MAX {
+        let accepted = self.accepted.entry(port).or_default();
+        if *accepted >= PEER_LINKS_MAX {
             let text = format!("{name}: connection dropped ({PEER_LINKS_MAX} others are open)");
             return self.log.log_limited("accept_peer", "raft", Level::Warn, &text);
         }
         let link = LinkId(LinkId::ACCEPTED_MIN + self.accepted_ever);
         self.accepted_ever += 1;
-        self.accepted += 1;
+        *accepted += 1;
         if let Err(error) = stream.end_if_silent(PEER_SILENCE) {
             self.log.log_limited("accept_peer", "raft", Level::Warn, &strerror(&error));
         }
-        let is_there = Event::LinkAccepted { port, link, name };
-        self.begin(poller, link, stream, Framing::Bytes, is_there, events);
+        events.push(Event::LinkAccepted { port, link, name });
+        self.begin(poller, link, stream, (Framing::Bytes, Some(port)), events);
     }
 
     fn begin(
@@ -108,21 +112,19 @@ impl Links {
         poller: &Poller,
         id: LinkId,
         stream: Stream,
-        framing: Framing,
-        is_there: Event,
+        (framing, port): (Framing, Option<PeerPortId>),
         events: &mut Vec<Event>,
     ) {
-        events.push(is_there);
         let inbox = Inbox::with_limit(LINK_MESSAGE_BYTES_MAX);
         let channel = match Channel::open(poller, Token::Link(id.0), stream, inbox) {
             Ok(channel) => channel,
             Err(error) => {
-                self.accepted -= usize::from(id.is_accepted());
+                self.has_closed(port);
                 let error = Some(strerror(&error));
                 return events.push(Event::LinkDown { link: id, error });
             }
         };
-        let mut link = Link { channel, framing, bytes_max: BACKLOG_BYTES_MAX };
+        let mut link = Link { channel, framing, port, bytes_max: BACKLOG_BYTES_MAX };
         let is_tls = link.channel.is_tls();
         let result = if is_tls { link.take(id, &mut self.scratch, events) } else { Ok(()) };
         self.links.insert(id, link);
@@ -190,7 +192,17 @@ impl Links {
     fn remove(&mut self, poller: &Poller, id: LinkId) {
         if let Some(link) = self.links.remove(&id) {
             link.channel.close(poller);
-            self.accepted -= usize::from(id.is_accepted());
+            self.has_closed(link.port);
+        }
+    }
+
+    /// A link that came to this port, if to any, is open no more.
+    fn has_closed(&mut self, port: Option<PeerPortId>) {
+        let Some(port) = port else { return };
+        let accepted = self.accepted.get_mut(&port).expect("it was counted when it came");
+        *accepted -= 1;
+        if *accepted == 0 {
+            self.accepted.remove(&port);
         }
     }
 

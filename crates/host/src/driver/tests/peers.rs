@@ -349,6 +349,12 @@ fn no_more_peers_come_in_than_there_may_be() {
     let mut refused = UnixStream::connect(stand.path("raft")).unwrap();
     assert!(stand.round().is_empty());
     assert_eq!(refused.read(&mut [0]).unwrap(), 0);
+    // Those of another database's port are others.
+    let port = PeerPortId(6);
+    stand.execute([Effect::ListenForPeers { port, address: "unix:other".to_owned() }]);
+    assert!(matches!(stand.next(), Event::PeerPort { result: Ok(()), .. }));
+    let _other = UnixStream::connect(stand.path("other")).unwrap();
+    assert!(matches!(stand.next(), Event::LinkAccepted { port: PeerPortId(6), .. }));
     let (link, peer) = open.pop().unwrap();
     drop(peer);
     assert_eq!(end(&mut stand, link), None);
