@@ -1,6 +1,6 @@
 //! Disks that are full or fail: who is told what, and how it ends.
 
-use crate::shell::{Lost, PATH, Shell, insert, ports, transact};
+use crate::shell::{Lost, PATH, SCHEMA, Shell, insert, ports, transact};
 
 const FULL: &str = "No space left on device";
 
@@ -57,6 +57,28 @@ fn after_a_failed_sync_the_file_is_rewritten_before_anything_is_promised_again()
     let file = shell.after_power_failure(PATH, lost);
     assert_eq!(ports(&mut Shell::start_on(file)), ["p1", "p3"]);
     assert_eq!(log_lines(&shell, "write failed"), 1);
+}
+
+/// A copy that takes the file's place ends what was wrong with the old one, whatever it was made for.
+#[test]
+fn a_conversion_of_a_suspect_file_ends_its_fault() {
+    let mut shell = Shell::start();
+    let (client, converter) = (shell.connect(), shell.connect());
+    shell.slow_helper = true;
+    let schema = SCHEMA.replace("1.0.0", "2.0.0");
+    shell.send(converter, &format!(r#"{{"id":1,"method":"convert","params":["Net",{schema}]}}"#));
+    shell.settle();
+    shell.sync_error = Some("Input/output error");
+    let durable = format!(r#"{},{{"op":"commit","durable":true}}"#, insert("p1"));
+    let reply = shell.call(client, &transact(2, &durable));
+    assert!(reply.contains(r#""io-error":"Input/output error""#), "{reply}");
+    shell.sync_error = None;
+    shell.slow_helper = false;
+    shell.helper_is_done();
+    shell.settle();
+    let status = shell.command("ovsdb-server/get-db-storage-status", &["Net"]);
+    assert_eq!(status, Some(Ok("status: ok".to_owned())));
+    assert_eq!((log_lines(&shell, "converted in"), log_lines(&shell, "written again")), (1, 1));
 }
 
 #[test]

@@ -152,8 +152,6 @@ impl Standalone {
             Ok(size) => size,
         };
         let compaction = self.compaction.take().expect("one at a time is asked for");
-        // Whatever is wrong with the old file, this one is on the disk.
-        let was_suspect = self.rewrite_us.is_some();
         self.replaced(shell, size, compaction.tail_records);
         self.snapshot_len = compaction.copy_len.expect("it was written");
         self.grow(compaction.finishing.expect("its end has been asked for"));
@@ -161,9 +159,6 @@ impl Standalone {
         shell.log("ovsdb", Level::Info, format!("{path}: compacted in {took_ms} ms"));
         for id in compaction.commands {
             shell.answer_command(id, Ok(String::new()));
-        }
-        if was_suspect {
-            self.end_fault(shell);
         }
         true
     }

@@ -182,7 +182,7 @@ impl Storage {
 
     /// A converted copy of this size has taken the file's place, with this many bytes of records
     /// behind its snapshot.
-    pub(crate) fn replaced(&mut self, shell: &Shell, size: u64, behind: u64) {
+    pub(crate) fn replaced(&mut self, shell: &mut Shell, size: u64, behind: u64) {
         self.file_mut().replaced(shell, size, 0);
         self.file_mut().snapshot_len = size - behind;
     }

@@ -113,11 +113,14 @@ impl Standalone {
     }
 
     /// A copy of this size has taken the file's place, and so many records have come since.
-    pub(super) fn replaced(&mut self, shell: &Shell, size: u64, records: u64) {
+    pub(super) fn replaced(&mut self, shell: &mut Shell, size: u64, records: u64) {
         (self.size, self.snapshot_size, self.records) = (size, size, records);
         self.passed_over = 0;
-        self.rewrite_us = None;
         self.compacted_us = shell.now_us();
+        // Whatever was wrong with the old file, this one is on the disk.
+        if self.rewrite_us.take().is_some() {
+            self.end_fault(shell);
+        }
     }
 
     /// The next automatic compaction has its pause from now on.
