@@ -177,7 +177,8 @@ impl Member {
         let number = self.snapshots.sendings;
         let outgoing = Outgoing { number, last, len, asked: None, taken: 0 };
         self.snapshots.outgoing.insert(to, outgoing);
-        self.log(Level::Info, format!("sending snapshot to server {}", self.nickname(to)));
+        let text = format!("sending snapshot to server {}", self.nickname(to));
+        self.log_limited("send_snapshot", Level::Info, text);
     }
 
     /// The connection to a member has ended: a snapshot on its way there begins anew.
