@@ -13,3 +13,25 @@ pub(crate) fn too_long(what: &str) -> Error {
         format!("{what} of more than {TEXT_BYTES_MAX} bytes cannot go to the other servers");
     Error::new("resources exhausted", details)
 }
+
+/// How long an entry of a cluster's log may be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EntryLimit {
+    /// The member's file has refused one of so many bytes lately.
+    pub(crate) refused: Option<usize>,
+}
+
+impl EntryLimit {
+    /// # Errors
+    /// An entry of so many bytes is too long.
+    pub(crate) fn check(self, bytes: usize) -> Result<(), Error> {
+        match self.refused {
+            _ if bytes > TEXT_BYTES_MAX => Err(too_long("a change")),
+            Some(refused) if bytes >= refused => {
+                let why = format!("cannot write log: no room for an entry of {bytes} bytes");
+                Err(Error::new("I/O error", why))
+            }
+            _ => Ok(()),
+        }
+    }
+}

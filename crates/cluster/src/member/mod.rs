@@ -15,6 +15,7 @@ mod lost;
 mod moving;
 mod promises;
 mod queries;
+mod refused;
 mod removing;
 mod silence;
 mod snapshots;
@@ -43,6 +44,7 @@ use crate::member::joining::Joins;
 pub(crate) use crate::member::joining::Phase;
 use crate::member::moving::Moves;
 use crate::member::promises::Promises;
+use crate::member::refused::Refused;
 use crate::member::removing::{Gone, Removals};
 use crate::member::silence::Silence;
 use crate::member::snapshots::Snapshots;
@@ -253,6 +255,7 @@ pub struct Member {
     pub(crate) silence: Silence,
     starved: Starved,
     hanging: Hanging,
+    refused: Refused,
     complaints: Complaints,
     pub(crate) delays: Delays,
     /// What goes wrong on purpose.
@@ -353,6 +356,7 @@ impl Member {
             silence: Silence::default(),
             starved: Starved::default(),
             hanging: Hanging::default(),
+            refused: Refused::default(),
             complaints: Complaints::default(),
             delays: Delays::new(now_us),
             failure: None,
@@ -383,6 +387,7 @@ impl Member {
         self.note_own_delay();
         for _ in 0..self.clock.ticks(now_us, self.election_timer) {
             self.look_for_hanging();
+            self.look_for_refused();
             // The library must not campaign between two logs.
             if !self.snapshots.is_installing() {
                 self.tick();
@@ -654,6 +659,8 @@ impl Member {
         match result {
             Ok(took_us) => {
                 let Some(persisted) = self.steps.persisted(step, took_us) else { return };
+                let lengths = persisted.texts.iter().map(|(_, place)| place.len as usize);
+                lengths.max().inspect(|length| self.refused.has_room(*length));
                 persisted.texts.into_iter().for_each(|(at, place)| self.node.placed(at, place));
                 if persisted.has_recovered {
                     let text = format!("{}: the log can be written again", self.name);
@@ -688,6 +695,7 @@ impl Member {
                     let again = self.steps.again(self.now_us);
                     self.effects.extend(again);
                 }
+                self.refused.note(self.steps.longest_refused(), self.now_us);
                 // Others can do what this one cannot.
                 if let Some(successor) = self.successor().filter(|_| failed.is_of_log) {
                     self.node.transfer(successor);

@@ -18,6 +18,7 @@ use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::shell::Shell;
+use crate::text_limit::EntryLimit;
 use crate::work::operations;
 
 impl Databases {
@@ -32,6 +33,13 @@ impl Databases {
     pub(crate) fn set_leads(&mut self, id: DbId, term: Option<u64>, may_write: bool) {
         if let Some(db) = self.get_mut(id) {
             db.storage.set_leads(term, may_write);
+        }
+    }
+
+    /// Entries may be so long from now on.
+    pub(crate) fn set_entry_limit(&mut self, id: DbId, limit: EntryLimit) {
+        if let Some(db) = self.get_mut(id) {
+            db.storage.set_entry_limit(limit);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::effect::Effect;
 use crate::ids::DbId;
 use crate::origin::Origin;
 use crate::shell::Shell;
+use crate::text_limit::EntryLimit;
 use crate::work::{Made, MadeRecord, entry_text, record_of};
 
 /// Room that is made for a batch's records at once, if the last batch's were as long, in bytes.
@@ -176,8 +177,8 @@ impl Db {
         is_durable: bool,
         writes: Writes<'_>,
     ) -> Result<Option<Recorded>, Error> {
-        if self.storage.is_clustered() {
-            return self.propose(shell, delta, eid, comment);
+        if let Some(limit) = self.storage.entry_limit() {
+            return self.propose(shell, delta, (eid, comment), limit);
         }
         let Some(style) = self.record_style() else { return Ok(None) };
         let store = self.tables.store().expect("the change has just been made there");
@@ -203,12 +204,12 @@ impl Db {
         &mut self,
         shell: &Shell,
         delta: &Delta,
-        eid: Uuid,
-        comment: Option<String>,
+        (eid, comment): (Uuid, Option<String>),
+        limit: EntryLimit,
     ) -> Result<Option<Recorded>, Error> {
         let store = self.tables.store().expect("the change has just been made there");
         let date_ms = shell.wall_ms();
-        let text = entry_text(Vec::new(), delta, store, date_ms, comment.as_deref())?;
+        let text = entry_text(Vec::new(), delta, store, date_ms, comment.as_deref(), limit)?;
         Ok(text.map(|text| self.propose_text(eid, text, (date_ms, comment))))
     }
 

@@ -234,14 +234,14 @@ impl Databases {
         let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
         // Whatever comes of it here, the leader of a cluster or the source of a relay may have to run it.
         let storage = &self.open(id).storage;
-        let (keeps_text, is_clustered) = (storage.is_shared(), storage.is_clustered());
+        let (keeps_text, entry_limit) = (storage.is_shared(), storage.entry_limit());
         let write = Write {
             request,
             database,
             style,
             date_ms,
             refused,
-            is_clustered,
+            entry_limit,
             budget,
             attempt,
             keeps_text,

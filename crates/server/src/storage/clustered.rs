@@ -1,6 +1,8 @@
 //! The state of a clustered file (ovsdb(5)), as far as commits depend on it; the log that it has is
 //! the cluster's (`clusters`).
 
+use crate::text_limit::EntryLimit;
+
 /// The state of a clustered file.
 #[derive(Debug)]
 pub(crate) struct Clustered {
@@ -10,12 +12,14 @@ pub(crate) struct Clustered {
     leads: Option<u64>,
     /// The cluster takes what it proposes: not always all the time that it leads.
     may_write: bool,
+    /// How long an entry may be.
+    entry_limit: EntryLimit,
 }
 
 impl Clustered {
     /// The file that a database was loaded from.
     pub(crate) fn new(path: String) -> Self {
-        Self { path, leads: None, may_write: false }
+        Self { path, leads: None, may_write: false, entry_limit: EntryLimit::default() }
     }
 
     pub(super) fn path(&self) -> &str {
@@ -28,6 +32,14 @@ impl Clustered {
 
     pub(super) fn may_write(&self) -> bool {
         self.may_write
+    }
+
+    pub(super) fn entry_limit(&self) -> EntryLimit {
+        self.entry_limit
+    }
+
+    pub(super) fn set_entry_limit(&mut self, limit: EntryLimit) {
+        self.entry_limit = limit;
     }
 
     pub(super) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {

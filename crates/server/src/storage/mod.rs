@@ -16,6 +16,7 @@ use weir_log::standalone::Form;
 
 use crate::ids::{CommandId, DbId};
 use crate::shell::Shell;
+use crate::text_limit::EntryLimit;
 
 pub(crate) use clustered::Clustered;
 pub(crate) use faults::REWRITE_PAUSE_US;
@@ -75,6 +76,21 @@ impl Storage {
     pub(crate) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {
         if let Self::Clustered(clustered) = self {
             clustered.set_leads(term, may_write);
+        }
+    }
+
+    /// How long an entry of a cluster's log may be; `None` where changes are none.
+    pub(crate) fn entry_limit(&self) -> Option<EntryLimit> {
+        match self {
+            Self::Clustered(clustered) => Some(clustered.entry_limit()),
+            Self::Reserved | Self::Standalone(_) | Self::Relay => None,
+        }
+    }
+
+    /// Entries of a cluster's log may be so long from now on.
+    pub(crate) fn set_entry_limit(&mut self, limit: EntryLimit) {
+        if let Self::Clustered(clustered) = self {
+            clustered.set_entry_limit(limit);
         }
     }
 

@@ -4,7 +4,7 @@ use weir_data::{Delta, Error, Store};
 use weir_history::{Name, Record};
 use weir_log::standalone::{self, Form};
 
-use crate::text_limit::{TEXT_BYTES_MAX, too_long};
+use crate::text_limit::EntryLimit;
 
 /// A log record that a helper has made.
 pub(crate) struct MadeRecord {
@@ -39,6 +39,7 @@ pub(crate) fn entry_text(
     store: &Store,
     date_ms: i64,
     comment: Option<&str>,
+    limit: EntryLimit,
 ) -> Result<Option<Vec<u8>>, Error> {
     text.extend_from_slice(b"[null,");
     let form = Form::Difference;
@@ -46,9 +47,7 @@ pub(crate) fn entry_text(
         return Ok(None);
     }
     text.push(b']');
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(too_long("a change"));
-    }
+    limit.check(text.len())?;
     // Many may hold it, and for long.
     text.shrink_to_fit();
     Ok(Some(text))

@@ -12,6 +12,7 @@ use weir_json::{Text, TextBuf};
 use weir_log::standalone::{self, Style};
 
 use crate::origin::Identity;
+use crate::text_limit::EntryLimit;
 use crate::work::{EXAMINE_BYTES_MIN, Made, MadeRecord, entry_text, record_of};
 
 /// A request, and all that it needs besides tables.
@@ -35,8 +36,8 @@ pub struct Write {
     pub(crate) date_ms: i64,
     /// The file refuses records, with this strerror(3) text.
     pub(crate) refused: Option<String>,
-    /// What changed becomes an entry of a cluster's log, and may not be too long for that.
-    pub(crate) is_clustered: bool,
+    /// What changed becomes an entry of a cluster's log, which may be so long.
+    pub(crate) entry_limit: Option<EntryLimit>,
     /// What the transaction may cost if others wait, in units of about 50 ns.
     pub(crate) budget: u64,
     /// The operations have run on a snapshot, and this has changed since; operations that it makes a
@@ -141,7 +142,7 @@ impl Write {
             style,
             date_ms,
             refused,
-            is_clustered,
+            entry_limit,
             budget,
             attempt,
             keeps_text,
@@ -176,10 +177,10 @@ impl Write {
                 uncut = watcher.is_none().then_some(message);
                 bytes.reserve_exact(length);
             }
-            let kept = match is_clustered {
-                true => entry_text(bytes, delta, store, date_ms, comment)
+            let kept = match entry_limit {
+                Some(limit) => entry_text(bytes, delta, store, date_ms, comment, limit)
                     .map(|text| text.map(|text| Made::Entry { text, date_ms })),
-                false => {
+                None => {
                     let out = &mut bytes;
                     let written = standalone::write_transaction_as(
                         style, out, delta, store, date_ms, comment,

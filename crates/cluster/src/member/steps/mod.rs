@@ -230,6 +230,17 @@ impl Steps {
         self.closed_until_us
     }
 
+    /// How long the longest entry is of what the file refuses, in bytes, and all behind that waits for; 0 if that has
+    /// none.
+    pub(super) fn longest_refused(&self) -> usize {
+        let first = self.waiting.front().filter(|_| self.failing_since_us.is_some());
+        let texts = match first.map(|waiting| &waiting.what) {
+            Some(What::Append { texts, .. }) => &**texts,
+            _ => &[],
+        };
+        texts.iter().map(|(_, text)| text.len()).max().unwrap_or(0)
+    }
+
     /// Whether the file has refused everything for so long.
     pub(super) fn is_failing_for(&self, us: u64, now_us: u64) -> bool {
         self.failing_since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) > us)

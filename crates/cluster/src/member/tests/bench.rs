@@ -71,6 +71,8 @@ pub(super) struct Bench {
     pub(super) written_last: String,
     /// The next steps fail.
     pub(super) is_disk_bad: bool,
+    /// Steps of more bytes fail.
+    pub(super) room: usize,
     /// Steps wait until [`Bench::sync`].
     pub(super) is_disk_slow: bool,
     /// Bytes of a snapshot's data that have come, and whether nobody says when they are written.
@@ -129,6 +131,7 @@ impl Bench {
             written: 0,
             written_last: String::new(),
             is_disk_bad: false,
+            room: usize::MAX,
             is_disk_slow: false,
             beside: 0,
             is_beside_slow: false,
@@ -300,7 +303,7 @@ impl Bench {
     fn execute(&mut self, effect: Effect) {
         match effect {
             Effect::Persist { step, behind, bytes, .. } => {
-                let is_bad = self.is_disk_bad || behind != self.written;
+                let is_bad = self.is_disk_bad || bytes.len() > self.room || behind != self.written;
                 if !is_bad {
                     self.written_last = String::from_utf8_lossy(&bytes).into_owned();
                 }

@@ -9,6 +9,7 @@ mod files;
 mod hanging;
 mod odd_frames;
 mod promises;
+mod refused;
 mod snapshots;
 mod split;
 mod strangers;

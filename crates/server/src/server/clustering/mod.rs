@@ -22,6 +22,7 @@ use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
 use crate::server::clustering::converting::forget;
+use crate::text_limit::EntryLimit;
 
 /// Events of the shell that concern clusters.
 impl Server {
@@ -176,7 +177,9 @@ impl Server {
             && part.member.may_propose()
             && (self.databases.has_batch(db) || !part.lacks_rows());
         let term = leads.then(|| part.member.term());
+        let limit = EntryLimit { refused: part.member.refused_length() };
         self.databases.set_leads(db, term, may_write);
+        self.databases.set_entry_limit(db, limit);
         if !may_write && self.databases.has_proposals(db) {
             // It is asked of whoever leads, before what comes behind it.
             self.databases.begin_batch(db);
