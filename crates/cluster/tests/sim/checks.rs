@@ -50,6 +50,8 @@ pub struct Counts {
     pub left: u64,
     /// Members that were to be removed since they were silent.
     pub silent: u64,
+    /// Leaders that could not get rid of a long entry that their disk refused.
+    pub too_long: u64,
     /// Members that came back at another address.
     pub moves: u64,
     /// Most election timers that it took until all was well after faults.
@@ -76,6 +78,7 @@ impl Counts {
         self.left += other.left;
         self.moves += other.moves;
         self.silent += other.silent;
+        self.too_long += other.too_long;
         self.settled_timers = self.settled_timers.max(other.settled_timers);
     }
 }

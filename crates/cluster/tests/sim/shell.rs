@@ -46,6 +46,9 @@ const TEXTS_BYTES_MAX: usize = 200;
 /// So long are long writes at most.
 const LONG_BYTES: u64 = 1_500_000;
 
+/// So much may find room on a disk that has none for more, in bytes.
+const SHORT_BYTES: usize = 60_000;
+
 /// A server.
 pub struct Server {
     pub id: Uuid,
@@ -335,6 +338,8 @@ impl World {
             }
             Effect::Log { text, .. } => {
                 self.checks.counts.silent += u64::from(text.contains(" was silent for "));
+                self.checks.counts.too_long +=
+                    u64::from(text.contains("nobody has all of the log"));
                 self.tell(format!("{n}: {text}"));
             }
         }
@@ -373,6 +378,13 @@ impl World {
         self.servers[n].full_until > self.now_us
     }
 
+    /// Whether a disk that is full has room for so many bytes: where some writes are long, each second one has for
+    /// those that are not.
+    fn has_room_for(&self, n: usize, bytes: usize) -> bool {
+        let has_some = (self.servers[n].full_until / 1000).is_multiple_of(2);
+        self.faults.long > 0 && has_some && bytes < SHORT_BYTES
+    }
+
     fn refuse(&mut self, n: usize, step: u64, error: &str) {
         let result = Err(error.to_owned());
         self.answer(self.now_us + 10, n, Due::Synced { step, upto: 0, result });
@@ -386,7 +398,8 @@ impl World {
         sync: bool,
         is_urgent: bool,
     ) {
-        let has_room = is_urgent && self.lie != Some(Lie::KeepsNoRoom);
+        let has_room =
+            (is_urgent || self.has_room_for(n, bytes.len())) && self.lie != Some(Lie::KeepsNoRoom);
         let is_full = self.fails(self.faults.disk) || self.is_full(n) && !has_room;
         let mut took = 1000 * self.rng.below(self.faults.sync.max(1)) + 50;
         let is_out_of_order =
