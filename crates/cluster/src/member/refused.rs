@@ -62,10 +62,16 @@ impl Member {
         if self.refused.led_for_us <= self.election_timer * 1000 {
             return;
         }
-        let Some(successor) = self.successor() else { return };
+        // Who is alone follows nobody for a moment, which is enough.
+        let successor = self.successor();
+        if successor.is_none() && self.servers.len() > 1 {
+            return;
+        }
         self.refused.led_for_us = 0;
-        let term = self.node.term();
-        self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
+        if let Some(successor) = successor {
+            let term = self.node.term();
+            self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
+        }
         let text = format!(
             "{}: an entry of {} bytes cannot be written, and nobody has all of the log, leading no more",
             self.name,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use weir_data::Uuid;
 
-use super::bench::{Bench, server, steps_sent};
+use super::bench::{Bench, address, server, steps_sent};
 use crate::consensus::TIMEOUT_NOW;
 use crate::wire::Lane;
-use crate::{LinkId, Proposal, Role};
+use crate::{LinkId, Opened, Proposal, Role};
 
 /// A leader of term 3 whose file takes steps of so many bytes, and the other two.
 fn leader(room: usize) -> (Bench, [LinkId; 2]) {
@@ -65,4 +65,18 @@ fn a_leader_whose_file_takes_nothing_goes_on_to_lead() {
     assert!(bench.member.propose(bench.now_us, vec![proposal]).is_err(), "nothing goes behind it");
     bench.well_for(&links, 5000);
     assert_eq!((bench.member.role(), bench.member.refused_length()), (Role::Leader, None));
+}
+
+#[test]
+fn the_only_member_of_a_cluster_gives_up_what_it_is_refused_as_well() {
+    let snapshot_servers = [(server(1), address(1))].into();
+    let mut bench = Bench::open(Opened { snapshot_servers, ..Bench::file() });
+    bench.pass(3000);
+    assert!(bench.member.may_propose());
+    bench.room = 100_000;
+    propose(&mut bench, 200_000);
+    bench.pass(6000);
+    assert!(bench.member.may_propose() && bench.member.refused_length() == Some(200_000));
+    let at = bench.propose(9);
+    assert_eq!(bench.committed.last().map(|entry| entry.at), Some(at));
 }
