@@ -253,7 +253,7 @@ fn an_index_of_another_origin_is_not_behind() {
     assert!(relay.log[1].contains("has stale data"), "{:?}", relay.log);
 }
 
-/// It cannot be known whether they are only behind.
+/// Whether servers are only behind, or their source has gone back, cannot be known.
 #[test]
 fn servers_that_are_all_behind_are_believed_after_a_minute() {
     let mut relay = relay_of("tcp:a:1,tcp:b:1");
