@@ -4,7 +4,7 @@
 use weir_data::Uuid;
 
 use super::Member;
-use crate::consensus::{APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT_ANSWER, VOTES};
+use crate::consensus::{APPEND, APPEND_ANSWER, COMMIT, HEARTBEAT_ANSWER, TIMEOUT_NOW, VOTES};
 use crate::effect::{Effect, Level};
 use crate::wire::{Frame, Lane, Step};
 
@@ -178,6 +178,15 @@ impl Member {
         let has_left = self.peers.send(to, Lane::Log, &Frame::Message(body));
         self.gather();
         has_left
+    }
+
+    /// Leads no more, though nobody may have all of the log: this one is to campaign at once, if there is anybody.
+    pub(super) fn lead_no_more(&mut self, successor: Option<Uuid>) {
+        if let Some(successor) = successor {
+            let term = self.node.term();
+            self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
+        }
+        self.node.step_down();
     }
 
     /// Hands leadership over, if the member has it.

@@ -5,9 +5,7 @@
 
 use super::Member;
 use super::clock::tick_us;
-use crate::consensus::TIMEOUT_NOW;
 use crate::effect::Level;
-use crate::wire::Step;
 
 /// A file that has no room for shorter entries has room for nothing: it keeps that much for votes.
 const LENGTH_MIN: usize = 64 << 10;
@@ -68,16 +66,12 @@ impl Member {
             return;
         }
         self.refused.led_for_us = 0;
-        if let Some(successor) = successor {
-            let term = self.node.term();
-            self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
-        }
         let text = format!(
             "{}: an entry of {} bytes cannot be written, and nobody has all of the log, leading no more",
             self.name,
             self.steps.longest_refused()
         );
         self.log_limited("refused", Level::Warning, text);
-        self.node.step_down();
+        self.lead_no_more(successor);
     }
 }

@@ -16,10 +16,10 @@ use weir_data::Uuid;
 
 use super::Member;
 use super::clock::tick_us;
-use crate::consensus::{ELECTION_TICKS, Progress, TIMEOUT_NOW};
+use crate::consensus::{ELECTION_TICKS, Progress};
 use crate::effect::Level;
 use crate::peers::Link;
-use crate::wire::{Lane, Step};
+use crate::wire::Lane;
 
 /// Who is silent is not removed before so many election timers have passed: as long as others may take
 /// to be heard again.
@@ -227,17 +227,13 @@ impl Member {
         // Who is heard is there. If nobody is, as where one direction of the network is cut, anybody may be.
         let is_heard = |id: &Uuid| !self.silence.is_silent(*id, ELECTION_TICKS * tick_us);
         let successor = progress.max_by_key(|(id, progress)| (is_heard(id), progress.match_index));
-        if let Some((successor, _)) = successor {
-            let term = self.node.term();
-            self.say(successor, Step { kind: TIMEOUT_NOW, term, ..Step::default() });
-        }
         let what = match cut_off.is_empty() {
             true => "no majority has been heard of",
             false => "entries do not come to a majority, though it may be heard",
         };
         let text = format!("{}: {what}, leading no more", self.name);
         self.log_limited("silence", Level::Info, text);
-        self.node.step_down();
+        self.lead_no_more(successor.map(|(id, _)| id));
     }
 
     /// Members to whom the entries of this leader do not come that they lack; who still joins is none.
