@@ -1,5 +1,6 @@
 //! Members of clusters whose disk answers when it is told to: what admin commands do meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_cluster::{Mark, Position};
@@ -9,7 +10,7 @@ use weir_log::clustered::{Header, State};
 use weir_server::effect::{Effect, MemberHeader};
 use weir_server::event::{CommandId, DbId, Event, Now, RemoteId, SessionId};
 use weir_server::load::{Finished, Loaded, Loader, member_snapshot};
-use weir_server::work::{Work, WorkId};
+use weir_server::work::{Watcher, Word, Work, WorkId};
 use weir_server::{Config, Server};
 
 use crate::shell::{insert, transact};
@@ -86,6 +87,8 @@ struct Stand {
     closed: Vec<SessionId>,
     /// What helpers are to do.
     work: Vec<(WorkId, Work)>,
+    /// What they are told meanwhile.
+    said: BTreeMap<WorkId, Word>,
 }
 
 impl Stand {
@@ -102,6 +105,7 @@ impl Stand {
             received: vec![],
             closed: vec![],
             work: vec![],
+            said: BTreeMap::new(),
         };
         stand.round([]);
         stand
@@ -128,6 +132,7 @@ impl Stand {
                 }
                 Effect::Disconnect { session, .. } => self.closed.push(session),
                 Effect::Work { id, work, .. } => self.work.push((id, work)),
+                Effect::Say { id, word } => drop(self.said.insert(id, word)),
                 _ => {}
             }
         }
@@ -161,8 +166,10 @@ impl Stand {
 
     /// Helpers are done with what they were given.
     fn do_work(&mut self) {
+        let said = std::mem::take(&mut self.said);
         let done = |(id, work): (WorkId, Work)| {
-            let finished = Box::new(work.run());
+            let word = said.get(&id).copied().unwrap_or(Word::GoOn);
+            let finished = Box::new(work.run_watched(Some(&Watcher::new(move || word))));
             Event::WorkDone { id, finished }
         };
         let events: Vec<Event> = std::mem::take(&mut self.work).into_iter().map(done).collect();
@@ -222,6 +229,33 @@ fn a_leader_under_load_without_a_pause_answers_who_waits_for_a_batch() {
         let received = String::from_utf8_lossy(&stand.received);
         assert!(received.contains(r#""id":9"#), "{request:.100}: {received}");
     }
+}
+
+/// What has run on a snapshot while a batch was under way is not begun anew when that has taken effect, or it would never
+/// be done where others write all the time.
+#[test]
+fn a_long_transaction_under_a_lock_is_done_beside_writers_without_a_pause() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    stand.open(&alone());
+    stand.pass(5000);
+    stand.server.set_step_cost_max(1000);
+    let [first, second, holder] = [1, 2, 3].map(|number| stand.connect(number));
+    let bytes = br#"{"id":8,"method":"lock","params":["l"]}"#.to_vec();
+    stand.round([Event::Message { session: holder, bytes }]);
+    stand.write([first, second], 1);
+    let long: Vec<String> = (0..200).map(|n| insert(&format!("long {n}"))).collect();
+    let operations = format!(r#"{{"op":"assert","lock":"l"}},{}"#, long.join(","));
+    let bytes = transact(9, &operations).into_bytes();
+    stand.round([Event::Message { session: holder, bytes }]);
+    stand.received.clear();
+    for n in 2..12 {
+        stand.persist();
+        // Somebody waits for the tables while a helper has them, and has a batch under way when the helper is done.
+        stand.write([first, second], n);
+        stand.do_work();
+    }
+    let received = String::from_utf8_lossy(&stand.received);
+    assert!(received.contains(r#""id":9"#), "{received}");
 }
 
 /// Some request waits whenever a batch is decided, so that the next batch begins at once.

@@ -107,6 +107,10 @@ impl Databases {
     ) -> Vec<Trigger> {
         let mut to_read = Vec::new();
         let (open, first) = self.open(id).end_batch();
+        if open.is_empty() {
+            // All of it has taken effect: nothing is left for anybody to follow.
+            return to_read;
+        }
         let since = first.map(|first| first.index - 1);
         // Where the last entry stands of those that have come back so far.
         let (mut next, mut last) = (first, None);

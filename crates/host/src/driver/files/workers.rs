@@ -435,6 +435,7 @@ pub(super) fn be_nice(nice: i32) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -444,8 +445,10 @@ mod tests {
     const B: Client = Client::Session(SessionId(2));
     const C: Client = Client::Session(SessionId(3));
 
+    /// One moment, however long a test is held up: no turn takes any time but where a test says so.
     fn now() -> Instant {
-        Instant::now()
+        static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+        *NOW
     }
 
     fn add(turns: &mut Turns, client: Client, id: u64) {
