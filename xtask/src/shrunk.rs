@@ -62,6 +62,7 @@ const LIMITS: &[Limits] = &[
         "crates/server/src/clusters/window.rs",
         &[("ASKED_BYTES_MAX", "600"), ("PAST_BYTES_MAX", "800"), ("PAST_REQUEST_BYTES_MAX", "400")],
     ),
+    ("crates/server/src/server/clustering/converting.rs", &[("ROWS_BYTES_MAX", "500")]),
     ("crates/server/src/server/clustering/entries.rs", &[("REPLY_COST_MAX", "200")]),
     ("crates/server/src/database/feeds.rs", &[("STEP_BYTES_MAX", "600")]),
     ("crates/server/src/database/pacing.rs", &[("FLUSH_BYTES_MAX", "2000")]),
@@ -73,7 +74,6 @@ const LIMITS: &[Limits] = &[
         &[("TAIL_BYTES_MAX", "20_000"), ("EXTEND_BYTES_MIN", "300")],
     ),
     ("crates/server/src/work/mod.rs", &[("EXAMINE_BYTES_MIN", "220")]),
-    ("crates/server/src/work/recast.rs", &[("ROWS_BYTES_MAX", "500")]),
 ];
 
 /// The tests that run seeds, and the part of `WEIR_SECONDS` for which each does.

@@ -46,6 +46,6 @@ pub use entry::{Content, Entry, Held, Logged, Place, Proposal, Text};
 pub use event::Event;
 pub use ids::{LinkId, PLACE_MAX, Position};
 pub use member::{
-    Failure, Found, Member, NotLeader, Opened, REMOVAL_TIMERS_MIN, Role, TimerRefused,
+    Failure, Found, Member, NoRoom, NotLeader, Opened, REMOVAL_TIMERS_MIN, Role, TimerRefused,
 };
 pub use wire::FRAME_BYTES_MAX;

@@ -10,7 +10,7 @@ use weir_data::{Schema, Uuid};
 use weir_history::Image;
 
 use crate::ids::{Bytes, CommandId, DbId, LinkId, PeerPortId, RemoteId, SessionId, WorkId};
-use crate::work::{Load, Search, Word, Work};
+use crate::work::{Asker, Load, Search, Word, Work};
 
 /// Severity of a log line, as vlog(8) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -215,13 +215,13 @@ pub enum Effect {
         /// From whom.
         session: SessionId,
     },
-    /// Run this elsewhere, urgent work first and otherwise each session's in turn, and answer with
+    /// Run this elsewhere, urgent work first and otherwise each asker's in turn, and answer with
     /// `Event::WorkDone`.
     Work {
         /// The number to answer with.
         id: WorkId,
         /// Who waits for it.
-        of: Option<SessionId>,
+        of: Asker,
         /// What to do.
         work: Work,
     },

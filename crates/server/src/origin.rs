@@ -46,7 +46,7 @@ impl Identity {
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Asker {
+pub enum Asker {
     /// A client.
     Session(SessionId),
     /// The server itself, which needs none.

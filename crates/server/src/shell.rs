@@ -8,6 +8,7 @@ use weir_data::UuidSource;
 
 use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, CommandId, DbId, Now, SessionId, WorkId};
+use crate::origin::Asker;
 use crate::work::{Garbage, Search, Work};
 
 /// Most bytes that wait for a session behind a long message that it does not take; beyond it, the
@@ -237,11 +238,10 @@ impl Shell {
     }
 
     /// Hands a piece of work to a helper; its result comes back under this number. `of` is who
-    /// waits for it, if somebody in particular does.
-    pub(crate) fn send_out(&mut self, of: Option<SessionId>, work: Work) -> WorkId {
+    /// waits for it.
+    pub(crate) fn send_out(&mut self, of: Asker, work: Work) -> WorkId {
         self.next_work += 1;
         let id = WorkId(self.next_work);
-        let of = of.map(SessionId::connection);
         self.effects.push(Effect::Work { id, of, work });
         id
     }
@@ -257,7 +257,7 @@ impl Shell {
     /// Forgets what nobody needs any more, elsewhere if there is much of it.
     pub(crate) fn free(&mut self, garbage: Garbage) {
         if garbage.is_big() {
-            self.send_out(None, Work::Free(garbage));
+            self.send_out(Asker::Server, Work::Free(garbage));
         }
     }
 }

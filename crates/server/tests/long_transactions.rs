@@ -212,6 +212,31 @@ fn a_lock_counts_that_was_owned_when_the_request_came() {
     assert!(received[2].contains("not owner"), "{received:?}");
 }
 
+/// What its owner has asked for under a lock, and gives the lock up behind, is made before the next one has it.
+#[test]
+fn who_waits_for_a_lock_has_it_behind_what_was_asked_for_under_it() {
+    let asserted = |name: &str| format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name));
+    let request =
+        |id: u32, method: &str| format!(r#"{{"id":{id},"method":"{method}","params":["l"]}}"#);
+    let mut shell = start();
+    let (owner, next) = (shell.connect(), shell.connect());
+    shell.call(owner, &request(1, "lock"));
+    assert!(shell.call(next, &request(1, "lock")).contains("false"));
+    begin(&mut shell, owner, 2, &tag_all("t"));
+    let queued = [transact(3, &asserted("under it")), request(4, "unlock"), request(5, "lock")];
+    queued.iter().for_each(|request| shell.send(owner, request));
+    shell.send(owner, &transact(6, &asserted("too late")));
+    shell.settle();
+    assert_eq!(shell.received(next), Vec::<String>::new());
+    shell.do_work(0);
+    shell.settle();
+    assert!(shell.received(next)[0].contains("locked"));
+    let received = shell.received(owner);
+    let what = ["count", "uuid", "{}", r#""locked":false"#, "not owner"];
+    let are_those = received.iter().zip(what).all(|(reply, what)| reply.contains(what));
+    assert!(received.len() == what.len() && are_those, "{received:?}");
+}
+
 /// Pieces of work that are out, besides memory that is given back.
 fn to_be_done(shell: &Shell) -> usize {
     shell.work.iter().filter(|(_, work)| format!("{work:?}") != "Free").count()

@@ -76,8 +76,10 @@ fn load(file: &[u8]) -> Result<Box<Loaded>, String> {
 struct Stand {
     server: Server,
     now: Now,
-    /// Steps that are not on the disk.
-    steps: Vec<(DbId, u64)>,
+    /// Steps that are not on the disk, with their bytes.
+    steps: Vec<(DbId, u64, usize)>,
+    /// The disk has no room for longer steps.
+    room: usize,
     /// Files that are to be opened, and whether the configuration is to be read.
     opening: Vec<DbId>,
     is_reading: bool,
@@ -98,6 +100,7 @@ impl Stand {
             server: Server::new(now, config),
             now,
             steps: vec![],
+            room: usize::MAX,
             opening: vec![],
             is_reading: false,
             listening: vec![],
@@ -121,7 +124,9 @@ impl Stand {
         self.server.poll_effects(&mut effects);
         for effect in effects {
             match effect {
-                Effect::Persist { db, step, .. } => self.steps.push((db, step.number)),
+                Effect::Persist { db, step, bytes, .. } => {
+                    self.steps.push((db, step.number, bytes.len()));
+                }
                 Effect::Open { db, .. } => self.opening.push(db),
                 Effect::ReadConfiguration { .. } => self.is_reading = true,
                 Effect::Listen { target, .. } => self.listening.push(target),
@@ -148,9 +153,14 @@ impl Stand {
         self.round([Event::ConfigurationRead { result: Ok(config.as_bytes().to_vec()) }]);
     }
 
-    /// All steps so far are on the disk.
+    /// All steps so far are on the disk, if it has room for them.
     fn persist(&mut self) {
-        let persisted = |(db, step)| Event::Persisted { db, step, result: Ok(Default::default()) };
+        let room = self.room;
+        let persisted = |(db, step, len)| {
+            let no_room = || "No space left on device".to_owned();
+            let result = (len <= room).then(Default::default).ok_or_else(no_room);
+            Event::Persisted { db, step, result }
+        };
         let events: Vec<Event> =
             std::mem::take(&mut self.steps).into_iter().map(persisted).collect();
         self.round(events);
@@ -231,6 +241,24 @@ fn a_leader_under_load_without_a_pause_answers_who_waits_for_a_batch() {
     }
 }
 
+/// A leader that is refused leads no more, and the next one is asked for all of it again, at once.
+#[test]
+fn a_batch_for_which_there_is_no_room_is_written_as_several() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    stand.open(&alone());
+    stand.pass(5000);
+    stand.room = 100_000;
+    let writers: Vec<SessionId> = (1..=40).map(|number| stand.connect(number)).collect();
+    let asks = |(n, session): (u32, &SessionId)| {
+        let name = format!("{n}{}", "x".repeat(4000));
+        Event::Message { session: *session, bytes: transact(n, &insert(&name)).into_bytes() }
+    };
+    stand.round((1..).zip(&writers).map(asks));
+    stand.pass(10_000);
+    let received = String::from_utf8_lossy(&stand.received);
+    assert_eq!(received.matches(r#"[{"uuid":["#).count(), writers.len(), "{received}");
+}
+
 /// What has run on a snapshot while a batch was under way is not begun anew when that has taken effect, or it would never
 /// be done where others write all the time.
 #[test]
@@ -238,14 +266,14 @@ fn a_long_transaction_under_a_lock_is_done_beside_writers_without_a_pause() {
     let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
     stand.open(&alone());
     stand.pass(5000);
-    stand.server.set_step_cost_max(1000);
+    stand.server.set_step_cost_max(100);
     let [first, second, holder] = [1, 2, 3].map(|number| stand.connect(number));
     let bytes = br#"{"id":8,"method":"lock","params":["l"]}"#.to_vec();
     stand.round([Event::Message { session: holder, bytes }]);
     stand.write([first, second], 1);
-    let long: Vec<String> = (0..200).map(|n| insert(&format!("long {n}"))).collect();
+    let long: Vec<String> = (0..3000).map(|n| insert(&format!("long {n}"))).collect();
     let operations = format!(r#"{{"op":"assert","lock":"l"}},{}"#, long.join(","));
-    let bytes = transact(9, &operations).into_bytes();
+    let bytes = transact(99, &operations).into_bytes();
     stand.round([Event::Message { session: holder, bytes }]);
     stand.received.clear();
     for n in 2..12 {
@@ -255,7 +283,7 @@ fn a_long_transaction_under_a_lock_is_done_beside_writers_without_a_pause() {
         stand.do_work();
     }
     let received = String::from_utf8_lossy(&stand.received);
-    assert!(received.contains(r#""id":9"#), "{received}");
+    assert!(received.contains(r#""id":99"#), "{received}");
 }
 
 /// Some request waits whenever a batch is decided, so that the next batch begins at once.

@@ -58,6 +58,7 @@ use crate::wire::Step;
 pub use commands::TimerRefused;
 pub use failures::Failure;
 pub use found::Found;
+pub use refused::NoRoom;
 pub use silence::REMOVAL_TIMERS_MIN;
 
 /// What a clustered file says when it is opened.
@@ -660,7 +661,7 @@ impl Member {
             Ok(took_us) => {
                 let Some(persisted) = self.steps.persisted(step, took_us) else { return };
                 let lengths = persisted.texts.iter().map(|(_, place)| place.len as usize);
-                lengths.max().inspect(|length| self.refused.has_room(*length));
+                self.refused.has_room(lengths);
                 persisted.texts.into_iter().for_each(|(at, place)| self.node.placed(at, place));
                 if persisted.has_recovered {
                     let text = format!("{}: the log can be written again", self.name);
@@ -695,7 +696,7 @@ impl Member {
                     let again = self.steps.again(self.now_us);
                     self.effects.extend(again);
                 }
-                self.refused.note(self.steps.longest_refused(), self.now_us);
+                self.refused.note(self.steps.no_room(), self.now_us);
                 // Others can do what this one cannot.
                 if let Some(successor) = self.successor().filter(|_| failed.is_of_log) {
                     self.node.transfer(successor);

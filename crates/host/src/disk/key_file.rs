@@ -25,14 +25,18 @@ pub fn read_keys(target: &Path) -> Option<Vec<u8>> {
 }
 
 /// Puts `text` into the file beside `target`, or removes that, and waits for the disk. A new file
-/// has the mode and, as far as the system lets us, the owner of `like`.
+/// has the mode and, as far as the system lets us, the owner of `like`. One that is there and cannot be opened to be read
+/// stays: nobody knows which keys would be lost with it.
 ///
 /// # Errors
 /// As strerror(3) puts it; the file is then as it was.
 pub fn write_keys(target: &Path, like: &Metadata, text: Option<&[u8]>) -> Result<(), String> {
     let path = key_path(target);
     let changed = match text {
-        Some(text) => replace(target, &path, like, text),
+        Some(text) => match open(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => replace(target, &path, like, text),
+        },
         None => match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -116,7 +120,7 @@ mod tests {
         let (target, like) = file("kept");
         // Nothing can take the place of a folder.
         fs::create_dir(target.with_file_name(".net.db.weir-keys")).expect("a folder");
-        assert_eq!(write_keys(&target, &like, Some(b"keys")), Err("Is a directory".to_owned()));
+        assert_eq!(write_keys(&target, &like, Some(b"keys")), Err("not a regular file".to_owned()));
         assert_eq!(count(&target), 2);
         assert_eq!(read_keys(&target), None);
         fs::remove_dir_all(target.parent().expect("a folder")).expect("it can be removed");
@@ -125,11 +129,13 @@ mod tests {
     /// Opening a FIFO to read would wait for somebody who writes.
     #[test]
     fn a_fifo_is_no_key_file() {
-        let (target, _) = file("fifo");
+        let (target, like) = file("fifo");
         let path = target.with_file_name(".net.db.weir-keys");
         let made = std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils");
         assert!(made.success());
         assert_eq!(read_keys(&target), None);
+        assert_eq!(write_keys(&target, &like, Some(b"keys")), Err("not a regular file".to_owned()));
+        assert_eq!(count(&target), 2, "nothing takes the place of what cannot be read");
         fs::remove_dir_all(target.parent().expect("a folder")).expect("it can be removed");
     }
 }

@@ -138,7 +138,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::ErrorKind::InvalidInput.into()),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_server::effect::{self, Effect, Framing};
 use weir_server::event::{DbId, Event, Now};
-use weir_server::work::Work;
+use weir_server::work::{Asker, Work};
 use weir_server::{Config, Server};
 
 use crate::coverage::Coverage;
@@ -222,10 +222,14 @@ impl Execution {
             // Helpers and the log.
             Effect::Work { id, of, work } => jobs.work(id, of, work),
             Effect::Search { id, of, db, search } => {
-                jobs.work(id, Some(of), Work::Search(databases.give_file(db, search)));
+                jobs.work(id, Asker::Session(of), Work::Search(databases.give_file(db, search)));
             }
             Effect::Load { id, db, is_received, load } => {
-                jobs.work(id, None, Work::Load(databases.give_loaded(db, is_received, load)));
+                jobs.work(
+                    id,
+                    Asker::Server,
+                    Work::Load(databases.give_loaded(db, is_received, load)),
+                );
             }
             Effect::Say { id, word } => {
                 if outside.is_some() {

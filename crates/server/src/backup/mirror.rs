@@ -19,6 +19,7 @@ use crate::backup::{Backups, Following};
 use crate::database::{Databases, Joining};
 use crate::ids::{DbId, LinkId, WorkId};
 use crate::mail::{Mail, is_of_probe};
+use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::shell::Shell;
 use crate::work::{EXAMINE_BYTES_MIN, Garbage, MadeRecord, Mirrored, Mirroring, Reading, Work};
@@ -157,7 +158,7 @@ impl Backups {
         let (database, style) = databases.send_tables(shell, sessions, id);
         let (date_ms, seed) = (shell.wall_ms(), shell.seed());
         let mirroring = Mirroring { reader, message, database, replaced, style, date_ms, seed };
-        let work = shell.send_out(None, Work::Mirror(Box::new(mirroring)));
+        let work = shell.send_out(Asker::Server, Work::Mirror(Box::new(mirroring)));
         self.out.insert(work, (link, id));
     }
 

@@ -54,7 +54,7 @@ use crate::origin::{Asker, Identity};
 use crate::reply::error_text;
 use crate::shell::Shell;
 use crate::storage::load::KeptKeys;
-use crate::text_limit::{TEXT_BYTES_MAX, too_long};
+use crate::text_limit::{EntryLimit, TEXT_BYTES_MAX, too_long};
 
 /// Numbers of connections to members begin here: those below belong to sources of databases.
 const LINKS_FROM: u64 = 1 << 40;
@@ -271,6 +271,11 @@ impl Part {
     /// Whether rows are committed that the tables do not have, or may be committed yet.
     pub(crate) fn lacks_rows(&self) -> bool {
         self.loaded.is_some() || self.to_apply.has_data() || self.applied < self.given_up_to
+    }
+
+    /// How long entries may be that are proposed now.
+    pub(crate) fn entry_limit(&self) -> EntryLimit {
+        EntryLimit { refused: self.member.no_room() }
     }
 }
 

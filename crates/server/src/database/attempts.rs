@@ -153,7 +153,7 @@ impl Databases {
             }
             Way::Aside => {
                 let snapshot = self.open(id).tables.snapshot();
-                let of = trigger.origin.session();
+                let of = trigger.origin.asker;
                 let work = shell.send_out(of, Work::Try(Box::new(Try { request, snapshot })));
                 self.open(id).attempts.begin(work);
                 self.out.insert(work, Out::Try { trigger, key: work, confirms: 0 });
@@ -171,8 +171,7 @@ impl Databases {
         request: Request,
         back: Back,
     ) {
-        let (id, of, step_max) =
-            (trigger.origin.db, trigger.origin.session(), self.step_cost_max());
+        let (id, of, step_max) = (trigger.origin.db, trigger.origin.asker, self.step_cost_max());
         let again_max = self.hold_cost_max();
         let Back { mut attempt, key, confirms, has_lost_locks } = back;
         let db = self.open(id);

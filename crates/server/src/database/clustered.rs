@@ -29,17 +29,17 @@ impl Databases {
         if is_shared { shell.uuids().next_uuid() } else { Uuid::ZERO }
     }
 
-    /// In which term this server leads the cluster, if it does, and whether the cluster takes what it proposes.
-    pub(crate) fn set_leads(&mut self, id: DbId, term: Option<u64>, may_write: bool) {
+    /// In which term this server leads the cluster, if it does, whether the cluster takes what it proposes, and how long
+    /// entries may be.
+    pub(crate) fn set_leads(
+        &mut self,
+        id: DbId,
+        term: Option<u64>,
+        may_write: bool,
+        limit: EntryLimit,
+    ) {
         if let Some(db) = self.get_mut(id) {
-            db.storage.set_leads(term, may_write);
-        }
-    }
-
-    /// Entries may be so long from now on.
-    pub(crate) fn set_entry_limit(&mut self, id: DbId, limit: EntryLimit) {
-        if let Some(db) = self.get_mut(id) {
-            db.storage.set_entry_limit(limit);
+            db.storage.set_leads(term, may_write, limit);
         }
     }
 
@@ -54,6 +54,11 @@ impl Databases {
             sessions.hold(session, Reason::Forwarded, Lane::Db(id));
         }
         self.open(id).commits.to_forward.push(trigger);
+    }
+
+    /// Transactions that have come in this round and are for others.
+    pub(crate) fn to_forward(&self, id: DbId) -> impl Iterator<Item = &Trigger> {
+        self.get(id).into_iter().flat_map(|db| &db.commits.to_forward)
     }
 
     /// Transactions that the leader is to run.

@@ -77,6 +77,8 @@ pub(super) struct Commits {
     pub(super) follower: Follower,
     /// In a cluster: what the batch wants to be the next entries.
     proposals: Vec<Proposal>,
+    /// How many bytes these are.
+    proposed_bytes: usize,
     /// In a cluster: the batch, whose changes take effect when its entries are committed.
     pub(super) batch: Option<Batch>,
     /// In a cluster: transactions that the leader is to run.
@@ -241,7 +243,12 @@ impl Db {
         (date_ms, comment): (i64, Option<String>),
     ) -> Recorded {
         let recorded = Recorded::of_entry(eid, text.len(), (date_ms, comment));
+        self.commits.proposed_bytes += text.len();
         self.commits.proposals.push(Proposal { eid, text: text.into() });
+        let limit = self.storage.entry_limit().unwrap_or_default();
+        if self.commits.proposed_bytes >= limit.batch_bytes_max() {
+            self.tables.set_full();
+        }
         recorded
     }
 
@@ -282,6 +289,7 @@ impl Db {
         self.waiting.note_undone(position);
         self.commits.batch = Some(Batch { first: None, items, applied: 0 });
         self.tables.begin_writing();
+        self.commits.proposed_bytes = 0;
         std::mem::take(&mut self.commits.proposals)
     }
 

@@ -367,7 +367,7 @@ impl Databases {
         let (snapshot, date_ms) = (db.tables.snapshot(), shell.wall_ms());
         let seed = shell.seed();
         let follow = Follow { converted, snapshot, changed, large, date_ms, seed };
-        let work = shell.send_out(None, Work::Follow(Box::new(follow)));
+        let work = shell.send_out(Asker::Server, Work::Follow(Box::new(follow)));
         self.out.insert(work, Out::Follow(id));
     }
 

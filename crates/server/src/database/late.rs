@@ -14,6 +14,7 @@ use weir_monitor::{LateBodies, LateId, Leaving};
 
 use crate::database::Databases;
 use crate::ids::{DbId, SessionId, WorkId};
+use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
@@ -64,7 +65,7 @@ impl Databases {
             for &session in &told {
                 sessions.hold(session, Reason::Work, Lane::Db(db));
             }
-            let work = shell.send_out(None, Work::Updates(Box::new(work)));
+            let work = shell.send_out(Asker::Server, Work::Updates(Box::new(work)));
             self.late.out.insert(work, Late { db, id, sessions: told });
         }
     }

@@ -210,7 +210,7 @@ impl Databases {
         let explained = trigger.explains().then(|| db.key_names());
         // It may have become a reader since: the server has become a backup.
         self.forget_attempt(shell, &mut trigger);
-        let of = trigger.origin.session();
+        let of = trigger.origin.asker;
         let read = Read { request, snapshot, explained };
         let work = shell.send_out(of, Work::Read(Box::new(read)));
         self.out.insert(work, Out::Read { trigger, moment, schema });
@@ -231,7 +231,7 @@ impl Databases {
         let (database, style) = self.send_tables(shell, sessions, id);
         let refused = trigger.refused.take();
         let bytes = std::mem::take(&mut trigger.message).len();
-        let (date_ms, of) = (shell.wall_ms(), trigger.origin.session());
+        let (date_ms, of) = (shell.wall_ms(), trigger.origin.asker);
         // Whatever comes of it here, the leader of a cluster or the source of a relay may have to run it.
         let storage = &self.open(id).storage;
         let (keeps_text, entry_limit) = (storage.is_shared(), storage.entry_limit());

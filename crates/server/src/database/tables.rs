@@ -47,6 +47,8 @@ pub(crate) struct Tables {
     left: Option<Left>,
     /// Records of what has run are on their way to the file: it may be undone.
     is_writing: bool,
+    /// What has run has as many bytes as may be written together.
+    is_full: bool,
     /// A conversion is about to replace the tables.
     is_frozen: bool,
     queue: VecDeque<Queued>,
@@ -62,6 +64,7 @@ impl Tables {
             replaced: 0,
             left: None,
             is_writing: false,
+            is_full: false,
             is_frozen: false,
             queue: VecDeque::new(),
         }
@@ -74,7 +77,7 @@ impl Tables {
 
     /// Whether a transaction can run now.
     pub(crate) fn is_open(&self) -> bool {
-        self.here.is_some() && !self.is_writing && !self.is_frozen
+        self.here.is_some() && !self.is_writing && !self.is_full && !self.is_frozen
     }
 
     /// Whether a helper has the tables.
@@ -155,7 +158,12 @@ impl Tables {
     /// Records of what has run are on their way.
     pub(super) fn begin_writing(&mut self) {
         assert!(!self.is_writing && self.here.is_some(), "one batch is written at a time");
-        self.is_writing = true;
+        (self.is_writing, self.is_full) = (true, false);
+    }
+
+    /// Nothing more runs until what has run is written.
+    pub(super) fn set_full(&mut self) {
+        self.is_full = true;
     }
 
     /// The records are in the file, or not.

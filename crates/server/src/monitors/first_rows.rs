@@ -20,6 +20,7 @@ use crate::database::Databases;
 use crate::ids::{Bytes, DbId, SessionId, WorkId, earliest};
 use crate::monitors::pages::{Beginning, Receiver, Source};
 use crate::monitors::{Out, Subscriptions};
+use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
@@ -240,7 +241,8 @@ impl Subscriptions {
         herd.composing = true;
         let from = rest.clone();
         let first = newcomers.first().map(|newcomer| newcomer.session);
-        let work = shell.send_out(first, Work::Initial(rest));
+        let of = first.map_or(Asker::Server, Asker::Session);
+        let work = shell.send_out(of, Work::Initial(rest));
         self.out.insert(work, Out::Initial(Composing { source, state, newcomers, from }));
     }
 

@@ -22,6 +22,7 @@ use crate::database::Databases;
 use crate::effect::Effect;
 use crate::ids::{Bytes, DbId, SessionId};
 use crate::monitors::{INITIAL_KEPT_US, Out, Subscriptions};
+use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
@@ -416,7 +417,7 @@ impl Subscriptions {
         // Only what several may receive is ever composed again.
         let is_shared = stream.source.is_some() || stream.receivers.len() > 1;
         let from = is_shared.then(|| rest.clone());
-        let work = shell.send_out(None, Work::Piece(rest));
+        let work = shell.send_out(Asker::Server, Work::Piece(rest));
         self.out.insert(work, Out::Piece { stream: id, from });
     }
 

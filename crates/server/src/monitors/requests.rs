@@ -14,6 +14,7 @@ use crate::ids::{Bytes, DbId, SessionId, WorkId};
 use crate::monitors::first_rows::{Newcomer, around};
 use crate::monitors::pages::Beginning;
 use crate::monitors::{INITIAL_KEPT_US, Monitor, OfSession, Out, Subscriptions};
+use crate::origin::Asker;
 use crate::reply::{Handled, Reply, exactly};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
@@ -325,8 +326,8 @@ impl Subscriptions {
         // From now on what changes merges for it, under the new conditions.
         sessions.hold(session, Reason::Work, Lane::Db(db_id));
         let changing = Changing { session, db: db_id, key, request: request.to_vec(), head };
-        let work =
-            shell.send_out(Some(session), Work::Change { change: Box::new(change), snapshot });
+        let work = shell
+            .send_out(Asker::Session(session), Work::Change { change: Box::new(change), snapshot });
         self.out.insert(work, Out::Change(changing));
         Reply::Later
     }

@@ -1,6 +1,7 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use weir_data::Uuid;
 
@@ -8,6 +9,7 @@ use crate::database::Trigger;
 use crate::ids::SessionId;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
+use crate::relays::window::Window;
 use crate::session::locks::Held;
 use crate::work::operations;
 
@@ -74,6 +76,10 @@ impl Forward {
 pub(crate) struct Forwards {
     /// Requests that are to be sent, by their places in the order.
     waiting: BTreeMap<i64, Forward>,
+    /// Where places have been given: who comes stands behind them, who comes again before them.
+    places: Range<i64>,
+    /// Which of them go now.
+    window: Window,
     /// Whose these are. Bytes are kept for those that wait because the source is away.
     outbound: Outbound,
     /// By the number of the request at the source.
@@ -121,17 +127,18 @@ pub(crate) struct Early {
 impl Forwards {
     /// A request has come; so many bytes are kept for it, none if the source is there.
     pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
-        let place = self.waiting.last_key_value().map_or(0, |(last, _)| last + 1);
+        let place = self.places.end;
+        self.places.end += 1;
         self.put(place, Forward { kept_bytes, ..Forward::new(trigger) });
     }
 
     /// A request is to be sent once more, before those that wait.
     pub(crate) fn again(&mut self, forward: Forward) {
-        let place = self.waiting.first_key_value().map_or(0, |(first, _)| first - 1);
-        self.put(place, forward);
+        self.places.start -= 1;
+        self.put(self.places.start, forward);
     }
 
-    /// The request that is to be sent next.
+    /// The request that is to be sent next, if one may go.
     pub(crate) fn next(&mut self) -> Option<Forward> {
         if !self.refused.is_empty() {
             // What was sent with these will be refused as well, and comes before what has not been sent.
@@ -142,12 +149,14 @@ impl Forwards {
             let refused = std::mem::take(&mut self.refused).into_values();
             refused.rev().for_each(|forward| self.again(forward));
         }
-        let (first, _) = self.waiting.first_key_value()?;
-        self.take(*first)
+        let Self { waiting, window, .. } = self;
+        let place = window.next(|place| &waiting[&place].trigger)?;
+        self.take(place)
     }
 
     /// A request has been sent under this number.
     pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
+        self.window.sent(&forward.trigger);
         self.sent.insert(number, Forward { kept_bytes: 0, ..forward });
     }
 
@@ -158,7 +167,9 @@ impl Forwards {
 
     /// The source has answered.
     pub(crate) fn answered(&mut self, number: u64) -> Option<Forward> {
-        self.sent.remove(&number)
+        let forward = self.sent.remove(&number)?;
+        self.window.answered(&forward.trigger);
+        Some(forward)
     }
 
     /// The relay comes to a state.
@@ -183,7 +194,8 @@ impl Forwards {
     ) -> Vec<Trigger> {
         self.await_all_rows();
         self.asked_behind = None;
-        let mut lost = Vec::new();
+        self.window.lost();
+        let mut lost = self.keep_unsent(&mut keep);
         let refused: BTreeSet<u64> = self.refused.keys().copied().collect();
         let mut all = std::mem::take(&mut self.sent);
         all.append(&mut self.refused);
@@ -208,6 +220,24 @@ impl Forwards {
         self.waiting.values_mut().for_each(|forward| forward.answer = None);
         // Nor need it have what these changed, and it would not say so.
         self.early.drain(..).map(|early| early.trigger).chain(lost).collect()
+    }
+
+    /// What waited though the source was there is kept from now on. Answers with what nobody waits for, the last first.
+    fn keep_unsent(
+        &mut self,
+        keep: &mut impl FnMut(&mut Trigger) -> Option<usize>,
+    ) -> Vec<Trigger> {
+        let unkept = self.waiting.iter().rev().filter(|(_, forward)| forward.kept_bytes == 0);
+        let unkept: Vec<i64> = unkept.map(|(place, _)| *place).collect();
+        let mut lost = Vec::new();
+        for place in unkept {
+            let mut forward = self.take(place).expect("it has just been found");
+            match keep(&mut forward.trigger) {
+                Some(kept_bytes) => self.put(place, Forward { kept_bytes, ..forward }),
+                None => lost.push(forward.trigger),
+            }
+        }
+        lost
     }
 
     /// A session has left: what waits for the source is not sent. That is returned.
@@ -251,6 +281,12 @@ impl Forwards {
         sent.map(call_back).collect()
     }
 
+    /// All that are to be sent, or are with the source.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        let all = self.waiting.values().chain(self.sent.values()).chain(self.refused.values());
+        all.map(|forward| &forward.trigger)
+    }
+
     /// Whether anything of a session may wait at the source.
     pub(crate) fn may_wait(&self, session: SessionId) -> bool {
         let mut sent = self.sent.values().map(|forward| &forward.trigger);
@@ -292,12 +328,14 @@ impl Forwards {
 
     fn put(&mut self, place: i64, forward: Forward) {
         self.outbound.enter(&forward.trigger.origin, place, forward.kept_bytes);
+        self.window.enter(place);
         self.waiting.insert(place, forward);
     }
 
     fn take(&mut self, place: i64) -> Option<Forward> {
         let forward = self.waiting.remove(&place)?;
         self.outbound.leave(&forward.trigger.origin, place, forward.kept_bytes);
+        self.window.leave(place, &forward.trigger);
         Some(forward)
     }
 
@@ -344,10 +382,8 @@ impl Forwards {
 
     /// Bytes of the messages of all of them.
     pub(crate) fn message_bytes(&self) -> usize {
-        let forwards = self.waiting.values().chain(self.sent.values()).chain(self.refused.values());
         let answered = self.early.iter().map(|early| &early.trigger).chain(&self.converted);
-        let all = forwards.map(|forward| &forward.trigger).chain(answered);
-        all.map(|trigger| trigger.message.len()).sum()
+        self.iter().chain(answered).map(|trigger| trigger.message.len()).sum()
     }
 
     /// How many there are.
@@ -358,6 +394,7 @@ impl Forwards {
     /// The relay ends: those that nobody can have run, and those that somebody may have.
     pub(crate) fn take_all(&mut self) -> (Vec<Trigger>, Vec<Trigger>) {
         self.outbound.clear();
+        self.window = Window::default();
         let sent = std::mem::take(&mut self.sent).into_values();
         let early = std::mem::take(&mut self.early).into_iter().map(|early| early.trigger);
         let (known, unknown): (Vec<Forward>, Vec<Forward>) =

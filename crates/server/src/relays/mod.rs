@@ -21,6 +21,7 @@ pub(crate) mod ephemeral;
 pub(crate) mod forwards;
 pub(crate) mod locks;
 mod paths;
+mod window;
 
 use std::collections::BTreeMap;
 

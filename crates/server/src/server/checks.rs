@@ -10,7 +10,7 @@ use crate::database::Trigger;
 use crate::database::cancel::tell_canceled;
 use crate::effect::Effect;
 use crate::ids::{DbId, SessionId, WorkId};
-use crate::origin::Origin;
+use crate::origin::{Asker, Origin};
 use crate::reply::Reply;
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
@@ -107,7 +107,7 @@ impl Server {
     pub(super) fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<Held>>) {
         self.sessions.hold(session, Reason::Check, Lane::Every);
         let (came_us, bytes) = (self.shell.now_us(), message.len());
-        let work = self.shell.send_out(Some(session), Work::Examine(message));
+        let work = self.shell.send_out(Asker::Session(session), Work::Examine(message));
         let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
         self.checks.out.insert(work, Check { session, came_us, bytes, locks, canceled: vec![] });
     }
@@ -216,7 +216,7 @@ impl Server {
         self.sessions.hold(session, Reason::Work, Lane::Db(db));
         let (since_us, bytes) = (self.shell.now_us(), message.len());
         let work = Work::Prepare(Box::new(Prepare { message, prepare }));
-        let work = self.shell.send_out(Some(session), work);
+        let work = self.shell.send_out(Asker::Session(session), work);
         self.checks.preparing.insert(work, Preparing { session, db, since_us, bytes });
     }
 

@@ -110,10 +110,32 @@ impl Server {
             About::Probe => Lane::Probe,
             // Where nobody else is asked a conversion is made at once, and is answered first, as by the reference.
             About::Echo if self.has_others() => Lane::Echo,
-            About::Echo | About::None | About::Lock => Lane::None,
+            About::Unlock(name) if self.is_under_lock(id, *name) => Lane::Unlock,
+            About::Echo | About::None | About::Lock | About::Unlock(_) => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }
+    }
+
+    /// Whether a session has a lock for which others wait, and has asked for something under it that is not made yet: the next
+    /// owner comes behind that. What waits at a relay's source may wait for what the next owner does.
+    fn is_under_lock(&self, id: SessionId, name: Text<'_>) -> bool {
+        let Some(name) = name.str().filter(|name| self.sessions.is_waited_for(id, name)) else {
+            return false;
+        };
+        let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
+        let is_his = |trigger: &Trigger| {
+            trigger.origin.is_of(id) && trigger.locks.as_deref().is_some_and(is_under)
+        };
+        let session = self.sessions.get(id).expect("it has sent this");
+        let mut relays = self.relays.by_db.values();
+        if relays.any(|relay| relay.forwards.may_wait(id)) {
+            return false;
+        }
+        let here = |db| self.databases.unfinished(db).chain(self.databases.to_forward(db));
+        session.gate().has_coming(|marks| marks.locks.as_deref().is_some_and(is_under))
+            || self.databases.iter().any(|(db, _)| here(db).any(is_his))
+            || self.relays.by_db.values().any(|relay| relay.forwards.iter().any(is_his))
     }
 
     /// What others may ask for of a message that waits.
@@ -133,7 +155,7 @@ impl Server {
                 let owned = || self.sessions.owned_locks(session);
                 Marks { locks: are_decided().then(owned), ..Marks::default() }
             }
-            About::Lock => Marks { changes_locks: true, ..Marks::default() },
+            About::Lock | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
             _ => Marks::default(),
         }
     }
@@ -157,7 +179,12 @@ impl Server {
                 name.write(&mut text);
                 self.subscriptions.db_of(id, &text).map(Lane::Db)
             }
-            About::Probe | About::Echo | About::None | About::Lock | About::Unknown => None,
+            About::Probe
+            | About::Echo
+            | About::None
+            | About::Lock
+            | About::Unlock(_)
+            | About::Unknown => None,
         }
     }
 

@@ -87,6 +87,9 @@ pub(crate) enum Lane {
     Leader(DbId),
     /// One database, and everything that comes behind: `convert`.
     Conversion(DbId),
+    /// All that has come before, and everything that comes behind: `unlock` of a lock that others are to have only behind
+    /// what is under it.
+    Unlock,
     /// Perhaps any database.
     Every,
 }
@@ -95,7 +98,9 @@ impl Lane {
     fn db(self) -> Option<DbId> {
         match self {
             Self::Db(db) | Self::Leader(db) | Self::Conversion(db) => Some(db),
-            Self::Probe | Self::Echo | Self::None | Self::Channel | Self::Every => None,
+            Self::Probe | Self::Echo | Self::None | Self::Channel | Self::Unlock | Self::Every => {
+                None
+            }
         }
     }
 
@@ -105,8 +110,9 @@ impl Lane {
             (Self::Echo, Self::Echo)
             | (Self::None, Self::None)
             | (Self::Channel, Self::Channel) => true,
-            (Self::Probe | Self::Echo, _) | (_, Self::Probe | Self::Echo | Self::None) => false,
-            (_, Self::Conversion(_)) => true,
+            (Self::Probe | Self::Echo, _) | (_, Self::Probe | Self::Echo) => false,
+            (Self::Unlock, _) | (_, Self::Unlock | Self::Conversion(_)) => true,
+            (_, Self::None) => false,
             (Self::None, _) => false,
             (Self::Every, _) | (_, Self::Every) => true,
             (Self::Channel, _) | (_, Self::Channel) => false,
@@ -273,7 +279,7 @@ impl Gate {
             if !self.is_held(lane) && !before.iter().any(|other| lane.waits_behind(*other)) {
                 return Some(at);
             }
-            if lane == Lane::Every || matches!(lane, Lane::Conversion(_)) {
+            if matches!(lane, Lane::Every | Lane::Unlock | Lane::Conversion(_)) {
                 // Everything behind it waits for it, but for `echo`.
                 let is_echo = |queued: &Queued| queued.lane == Lane::Echo;
                 let may_pass = !self.is_held(Lane::Echo);
@@ -463,6 +469,25 @@ mod tests {
         assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
         assert!(!gate.may_pass(Lane::None), "one came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
+    }
+
+    #[test]
+    fn who_gives_up_a_lock_behind_what_is_under_it_does_so_in_order() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Work, A);
+        gate.push_back(message("under it"), A, Marks::default(), usize::MAX);
+        assert!(!gate.may_pass(Lane::Unlock));
+        gate.push_back(message("unlock"), Lane::Unlock, Marks::default(), usize::MAX);
+        for lane in [Lane::None, A, B, Lane::Unlock, Lane::Every] {
+            assert!(!gate.may_pass(lane));
+        }
+        assert!(gate.may_pass(Lane::Probe) && gate.may_pass(Lane::Echo));
+        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
+        assert!(pop(&mut gate).is_none());
+        gate.release(Reason::Work, A);
+        for text in ["under it", "unlock", "lock"] {
+            assert_eq!(pop(&mut gate).as_deref(), Some(text));
+        }
     }
 
     #[test]

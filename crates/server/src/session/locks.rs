@@ -190,6 +190,12 @@ impl Sessions {
         self.locks.owner(name) == Some(id.connection())
     }
 
+    /// Whether the session owns the lock, and others wait for it.
+    pub(crate) fn is_waited_for(&self, id: SessionId, name: &str) -> bool {
+        let queue = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name));
+        queue.is_some_and(|queue| queue.sessions.len() > 1)
+    }
+
     /// Whether anybody owns the lock.
     pub(crate) fn is_locked(&self, name: &str) -> bool {
         self.locks.owner(name).is_some()

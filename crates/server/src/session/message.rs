@@ -45,8 +45,10 @@ pub(crate) enum About<'m> {
     Echo,
     /// No database.
     None,
-    /// A lock that the session asks for or gives up.
+    /// A lock that the session asks for.
     Lock,
+    /// The session gives up the lock of this name.
+    Unlock(Text<'m>),
     /// The database of this name.
     Db(Text<'m>),
     /// A transaction: the id of the request, its parameters, and whether they name a channel.
@@ -99,7 +101,8 @@ impl<'m> About<'m> {
                 first().map_or(Self::None, Self::Monitor)
             }
             Some(Method::Echo) => Self::Echo,
-            Some(Method::Lock | Method::Steal | Method::Unlock) => Self::Lock,
+            Some(Method::Lock | Method::Steal) => Self::Lock,
+            Some(Method::Unlock) => first().map_or(Self::Lock, Self::Unlock),
             Some(
                 Method::ListDbs
                 | Method::Features

@@ -38,12 +38,8 @@ impl Clustered {
         self.entry_limit
     }
 
-    pub(super) fn set_entry_limit(&mut self, limit: EntryLimit) {
-        self.entry_limit = limit;
-    }
-
-    pub(super) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {
+    pub(super) fn set_leads(&mut self, term: Option<u64>, may_write: bool, limit: EntryLimit) {
         assert!(term.is_some() || !may_write, "who writes leads");
-        (self.leads, self.may_write) = (term, may_write);
+        (self.leads, self.may_write, self.entry_limit) = (term, may_write, limit);
     }
 }

@@ -72,10 +72,11 @@ impl Storage {
         matches!(self, Self::Clustered(clustered) if clustered.leads() == Some(term))
     }
 
-    /// In which term this server leads the cluster, if it does, and whether the cluster takes what it proposes.
-    pub(crate) fn set_leads(&mut self, term: Option<u64>, may_write: bool) {
+    /// In which term this server leads the cluster, if it does, whether the cluster takes what it proposes, and how long
+    /// entries may be.
+    pub(crate) fn set_leads(&mut self, term: Option<u64>, may_write: bool, limit: EntryLimit) {
         if let Self::Clustered(clustered) = self {
-            clustered.set_leads(term, may_write);
+            clustered.set_leads(term, may_write, limit);
         }
     }
 
@@ -84,13 +85,6 @@ impl Storage {
         match self {
             Self::Clustered(clustered) => Some(clustered.entry_limit()),
             Self::Reserved | Self::Standalone(_) | Self::Relay => None,
-        }
-    }
-
-    /// Entries of a cluster's log may be so long from now on.
-    pub(crate) fn set_entry_limit(&mut self, limit: EntryLimit) {
-        if let Self::Clustered(clustered) = self {
-            clustered.set_entry_limit(limit);
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) use transaction::compare;
 pub use transaction::{Confirm, Read, Tried, Try, Write, Written};
 pub use weir_engine::{Watcher, Word};
 
+pub use crate::origin::Asker;
+
 pub(crate) use examine::Content;
 pub(crate) use follow::CannotFollow;
 pub(crate) use load::Rows;

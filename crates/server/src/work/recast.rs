@@ -9,12 +9,7 @@ use weir_engine::convert::adopt;
 use weir_json::Text;
 use weir_log::clustered::{self, Data};
 
-use crate::text_limit::TEXT_BYTES_MAX;
 use crate::work::CONVERSION_COMMENT;
-
-/// Rows of at most so many bytes of text stand in the entry of a conversion, so that servers of any
-/// version can read it. More of them do not: each member converts its own.
-const ROWS_BYTES_MAX: usize = 8 << 20;
 
 /// [`Work::Recast`](crate::work::Work::Recast)
 pub struct Recast {
@@ -28,8 +23,8 @@ pub(crate) enum Wanted {
     /// What a client has asked for.
     Asked {
         schema: Arc<Schema>,
-        /// The rows go with the entry however many there are (`--disable-file-no-data-conversion`).
-        with_rows: bool,
+        /// The rows go with the entry if it has no more bytes than that.
+        with_rows_bytes_max: usize,
         /// Wall clock.
         date_ms: i64,
     },
@@ -57,14 +52,14 @@ impl Recast {
                 Wanted::Entry(entry) => {
                     follow(&snapshot, &entry, &mut uuids, seed).map(|it| (it, None))
                 }
-                Wanted::Asked { schema, with_rows, date_ms } => {
+                Wanted::Asked { schema, with_rows_bytes_max, date_ms } => {
                     let converted = weir_engine::convert(&snapshot, schema, &mut uuids, seed);
-                    converted.map(|converted| (converted, Some((with_rows, date_ms))))
+                    converted.map(|converted| (converted, Some((with_rows_bytes_max, date_ms))))
                 }
             },
         );
-        if let Ok((converted, Some((with_rows, date_ms)))) = &result {
-            text = compose(converted, *with_rows, *date_ms);
+        if let Ok((converted, Some((with_rows_bytes_max, date_ms)))) = &result {
+            text = compose(converted, *with_rows_bytes_max, *date_ms);
         }
         Recasted { converted: result.map(|(converted, _)| Box::new(converted)), text }
     }
@@ -103,13 +98,12 @@ pub(crate) fn is_bare(entry: &[u8]) -> bool {
 }
 
 /// The text of the entry that stands for a conversion.
-fn compose(converted: &Converted, with_rows: bool, date_ms: i64) -> Vec<u8> {
+fn compose(converted: &Converted, with_rows_bytes_max: usize, date_ms: i64) -> Vec<u8> {
     let snapshot = converted.database.snapshot();
-    let most = if with_rows { TEXT_BYTES_MAX } else { ROWS_BYTES_MAX };
     let mut text = Vec::new();
     let mut sink = |piece: &[u8]| {
         text.extend_from_slice(piece);
-        if text.len() > most { Err(()) } else { Ok(()) }
+        if text.len() > with_rows_bytes_max { Err(()) } else { Ok(()) }
     };
     let comment = Some(CONVERSION_COMMENT);
     if clustered::stream_snapshot_data(&snapshot, date_ms, comment, &mut sink).is_err() {

@@ -17,7 +17,7 @@ use weir_server::event::{
     Bytes, CommandId, ConversionError, DbId, Event, LinkId, Now, Outbox, RemoteId, SessionId,
 };
 use weir_server::load::{convert_rows, converted_image, load_with, write_snapshot};
-use weir_server::work::{Watcher, Word, Work, WorkId};
+use weir_server::work::{Asker, Watcher, Word, Work, WorkId};
 use weir_server::{Config, FileForms, Server, StartStatus};
 
 pub(crate) const SCHEMA: &str = r#"{"name":"Net","version":"1.0.0","tables":{
@@ -653,12 +653,14 @@ impl Shell {
             }
             Effect::Search { id, of, db, search } => {
                 let search = Work::Search(self.give_file(db, search));
-                self.execute(Effect::Work { id, of: Some(of), work: search });
+                self.execute(Effect::Work { id, of: Asker::Session(of), work: search });
             }
             Effect::Work { id, of, work } => {
                 self.sent_out.push(format!("{work:?}"));
                 if self.slow_work {
-                    self.work_of.extend(of.map(|of| (id, of)));
+                    if let Asker::Session(of) = of {
+                        self.work_of.insert(id, of);
+                    }
                     self.work.push((id, work));
                 } else {
                     self.event(Event::WorkDone { id, finished: Box::new(work.run()) });

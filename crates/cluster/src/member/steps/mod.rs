@@ -10,6 +10,7 @@ use crate::effect::Effect;
 use crate::entry::{Entry, Place};
 use crate::file::{self, Onto, Texts};
 use crate::ids::Position;
+use crate::member::refused::NoRoom;
 use crate::wire::Step;
 
 /// What could not be written is tried again after this long, in microseconds.
@@ -230,15 +231,14 @@ impl Steps {
         self.closed_until_us
     }
 
-    /// How long the longest entry is of what the file refuses, in bytes, and all behind that waits for; 0 if that has
-    /// none.
-    pub(super) fn longest_refused(&self) -> usize {
+    /// How long the entries are that the file refuses, and all behind them waits for.
+    pub(super) fn no_room(&self) -> NoRoom {
         let first = self.waiting.front().filter(|_| self.failing_since_us.is_some());
         let texts = match first.map(|waiting| &waiting.what) {
             Some(What::Append { texts, .. }) => &**texts,
             _ => &[],
         };
-        texts.iter().map(|(_, text)| text.len()).max().unwrap_or(0)
+        NoRoom::of(texts.iter().map(|(_, text)| text.len()))
     }
 
     /// Whether the file has refused everything for so long.

@@ -7,7 +7,10 @@ use weir_data::Uuid;
 use super::bench::{Bench, address, server, steps_sent};
 use crate::consensus::TIMEOUT_NOW;
 use crate::wire::Lane;
-use crate::{LinkId, Opened, Proposal, Role};
+use crate::{LinkId, NoRoom, Opened, Proposal, Role};
+
+/// What is to be known of an entry of so many bytes that was refused.
+const NO_ROOM: NoRoom = NoRoom { entry: Some(200_000), batch: Some(200_000) };
 
 /// A leader of term 3 whose file takes steps of so many bytes, and the other two.
 fn leader(room: usize) -> (Bench, [LinkId; 2]) {
@@ -18,9 +21,17 @@ fn leader(room: usize) -> (Bench, [LinkId; 2]) {
 }
 
 fn propose(bench: &mut Bench, bytes: usize) {
-    let text = Arc::new(format!("[null,\"{}\"]", "x".repeat(bytes - 9)).into_bytes());
-    let proposal = Proposal { eid: Uuid::from_u128(8), text };
-    bench.member.propose(bench.now_us, vec![proposal]).expect("it leads");
+    propose_all(bench, &[bytes]);
+}
+
+/// Proposes entries of so many bytes at once.
+fn propose_all(bench: &mut Bench, lengths: &[usize]) {
+    let proposal = |(n, bytes): (u128, &usize)| {
+        let text = Arc::new(format!("[null,\"{}\"]", "x".repeat(bytes - 9)).into_bytes());
+        Proposal { eid: Uuid::from_u128(n), text }
+    };
+    let proposals = (8..).zip(lengths).map(proposal).collect();
+    bench.member.propose(bench.now_us, proposals).expect("it leads");
     bench.run();
 }
 
@@ -39,9 +50,20 @@ fn a_leader_that_nobody_can_relieve_of_what_it_is_refused_leads_no_more() {
     // Who leads then goes on without it, when the file is tried again.
     bench.pass(1000);
     bench.check_follows();
-    assert_eq!(bench.member.refused_length(), Some(200_000));
+    assert_eq!(bench.member.no_room(), NO_ROOM);
     bench.pass(12_000);
-    assert_eq!(bench.member.refused_length(), None, "there may be room by now");
+    assert_eq!(bench.member.no_room(), NoRoom::default(), "there may be room by now");
+}
+
+#[test]
+fn short_entries_that_are_too_long_together_are_as_one() {
+    let (mut bench, links) = leader(100_000);
+    propose_all(&mut bench, &[40_000; 3]);
+    bench.well_for(&links, 1200);
+    assert!(bench.member.role() == Role::Follower && is_told(&bench, links));
+    bench.pass(1000);
+    bench.check_follows();
+    assert_eq!(bench.member.no_room(), NoRoom { entry: None, batch: Some(120_000) });
 }
 
 #[test]
@@ -51,7 +73,7 @@ fn an_entry_for_which_there_is_room_again_is_written() {
     bench.well_for(&links, 500);
     bench.room = usize::MAX;
     bench.well_for(&links, 1500);
-    assert_eq!((bench.member.role(), bench.member.refused_length()), (Role::Leader, None));
+    assert_eq!((bench.member.role(), bench.member.no_room()), (Role::Leader, NoRoom::default()));
     assert!(bench.member.may_propose() && !is_told(&bench, links));
 }
 
@@ -64,7 +86,7 @@ fn a_leader_whose_file_takes_nothing_goes_on_to_lead() {
     let proposal = Proposal { eid: Uuid::from_u128(9), text };
     assert!(bench.member.propose(bench.now_us, vec![proposal]).is_err(), "nothing goes behind it");
     bench.well_for(&links, 5000);
-    assert_eq!((bench.member.role(), bench.member.refused_length()), (Role::Leader, None));
+    assert_eq!((bench.member.role(), bench.member.no_room()), (Role::Leader, NoRoom::default()));
 }
 
 #[test]
@@ -76,7 +98,7 @@ fn the_only_member_of_a_cluster_gives_up_what_it_is_refused_as_well() {
     bench.room = 100_000;
     propose(&mut bench, 200_000);
     bench.pass(6000);
-    assert!(bench.member.may_propose() && bench.member.refused_length() == Some(200_000));
+    assert!(bench.member.may_propose() && bench.member.no_room() == NO_ROOM);
     let at = bench.propose(9);
     assert_eq!(bench.committed.last().map(|entry| entry.at), Some(at));
 }

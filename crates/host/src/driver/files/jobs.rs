@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitStatus;
 
-use weir_server::event::{ConversionError, DbId, SessionId, SyncTime};
+use weir_server::event::{ConversionError, DbId, SyncTime};
 use weir_server::load::{Converted, Loaded};
-use weir_server::work::{Finished, Word, Work, WorkId};
+use weir_server::work::{Asker, Finished, Word, Work, WorkId};
 
 use crate::disk::Replacement;
 use crate::driver::files::copies::Copy;
@@ -91,7 +91,7 @@ impl Jobs {
     }
 
     /// Runs a piece of the core's work in a worker, when it is the turn of whom it is for.
-    pub(crate) fn work(&self, id: WorkId, of: Option<SessionId>, work: Work) {
+    pub(crate) fn work(&self, id: WorkId, of: Asker, work: Work) {
         self.unanswered.update(|count| count + 1);
         let workers = match (work.is_urgent(), work.may_rest(), work.is_big()) {
             (true, true, _) => &self.urgent,

@@ -19,13 +19,14 @@
 //! are composed; that is when turns end. Other pieces of work are done in one go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_server::event::SessionId;
-use weir_server::work::{Watcher, Word, Work, WorkId};
+use weir_server::work::{Asker, Watcher, Word, Work, WorkId};
 
 use crate::driver::files::jobs::Done;
 use crate::driver::threads::Reporter;
@@ -47,6 +48,8 @@ const SPARE_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Client {
     Session(SessionId),
+    /// A request of another member of a cluster.
+    Peer(u64),
     /// A piece of work that is for nobody in particular.
     Own(WorkId),
 }
@@ -85,13 +88,14 @@ struct Shared {
 /// Who waits for a turn, and who has one.
 #[derive(Default)]
 struct Turns {
-    /// Clients with something to do and without a turn, by how long they have waited.
-    order: VecDeque<Client>,
+    order: Order,
     /// Turns ever given.
     given: u64,
     /// Clients that had a turn lately, and how many turns must have been given before their next.
     places: BTreeMap<Client, u64>,
     clients: BTreeMap<Client, Wishes>,
+    /// Whose each piece of work is that is not done.
+    of: BTreeMap<WorkId, Client>,
     /// What has been given a turn, and no thread has begun.
     ready: VecDeque<Task>,
     /// What has been given a turn in the middle of its work.
@@ -115,12 +119,84 @@ struct Wishes {
     waiting: VecDeque<Task>,
     /// What rests in the middle.
     resting: Option<WorkId>,
-    /// Clients with a lower place have their turns first.
-    place: u64,
-    /// The client had a long turn just before it lined up.
-    had_much: bool,
+    /// Where the client stands while it waits for its turn.
+    standing: Option<(Kind, Standing)>,
     /// Since when the client has its turn.
     since: Option<Instant>,
+}
+
+/// What a client that waits for a turn is to do in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// To go on with what rests.
+    Resting,
+    /// To begin what needs no place.
+    Free,
+    /// To begin what needs one.
+    Fresh,
+    /// To begin what needs one, and it had a long turn just before it lined up.
+    Sated,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Resting, Self::Free, Self::Fresh, Self::Sated];
+
+    /// How many places must be left for who is of this kind; `None` if there need be none.
+    fn places_left_min(self) -> Option<usize> {
+        match self {
+            Self::Resting | Self::Free => None,
+            Self::Fresh => Some(1),
+            Self::Sated => Some(1 + SPARE_MAX),
+        }
+    }
+}
+
+/// Where a client stands: those with a lower place have their turns first, and of these who has waited longest.
+type Standing = (u64, i64);
+
+/// Clients with something to do and without a turn.
+#[derive(Default)]
+struct Order {
+    by_kind: [BTreeMap<Standing, Client>; 4],
+    /// Numbers have been given in this range, to who comes last at its end.
+    numbers: Range<i64>,
+}
+
+impl Order {
+    fn is_empty(&self) -> bool {
+        self.by_kind.iter().all(BTreeMap::is_empty)
+    }
+
+    fn has(&self, kind: Kind) -> bool {
+        !self.by_kind[kind as usize].is_empty()
+    }
+
+    fn first(&self, kind: Kind) -> Option<(Standing, Client)> {
+        let (standing, client) = self.by_kind[kind as usize].first_key_value()?;
+        Some((*standing, *client))
+    }
+
+    /// Lines a client up behind all with the same place.
+    fn push_last(&mut self, client: Client, kind: Kind, place: u64) -> (Kind, Standing) {
+        self.numbers.end += 1;
+        self.push(client, kind, (place, self.numbers.end - 1))
+    }
+
+    /// Lines a client up before all others.
+    fn push_first(&mut self, client: Client, kind: Kind) -> (Kind, Standing) {
+        self.numbers.start -= 1;
+        self.push(client, kind, (0, self.numbers.start))
+    }
+
+    fn push(&mut self, client: Client, kind: Kind, standing: Standing) -> (Kind, Standing) {
+        self.by_kind[kind as usize].insert(standing, client);
+        (kind, standing)
+    }
+
+    fn remove(&mut self, (kind, standing): (Kind, Standing)) {
+        let client = self.by_kind[kind as usize].remove(&standing);
+        assert!(client.is_some(), "who leaves has lined up");
+    }
 }
 
 impl Workers {
@@ -137,11 +213,15 @@ impl Workers {
     }
 
     /// Adds a piece of work, which waits for its turn.
-    pub(super) fn push(&self, id: WorkId, of: Option<SessionId>, work: Work) {
-        let client = of.map_or(Client::Own(id), Client::Session);
+    pub(super) fn push(&self, id: WorkId, of: Asker, work: Work) {
+        let client = match of {
+            Asker::Session(session) => Client::Session(session),
+            Asker::Peer(number) => Client::Peer(number),
+            Asker::Server => Client::Own(id),
+        };
         let mut turns = self.shared.lock();
         let may_rest = self.shared.is_watched && work.may_rest();
-        let takes_place = may_rest && of.is_some();
+        let takes_place = may_rest && of != Asker::Server;
         turns.add(Task { id, client, work, word: Word::GoOn, takes_place });
         self.shared.give_turns(&mut turns);
         // The system has no thread for us: better slowly than never.
@@ -175,6 +255,7 @@ impl Turns {
     fn add(&mut self, task: Task) {
         let client = task.client;
         let is_new = !self.clients.contains_key(&client);
+        self.of.insert(task.id, client);
         self.clients.entry(client).or_default().waiting.push_back(task);
         if is_new {
             self.line_up(client);
@@ -189,14 +270,22 @@ impl Turns {
     /// A client waits for its turn from now on.
     fn line_up(&mut self, client: Client) {
         let place = match client {
-            Client::Session(_) => self.places.get(&client).copied().unwrap_or(self.given),
+            Client::Session(_) | Client::Peer(_) => {
+                self.places.get(&client).copied().unwrap_or(self.given)
+            }
             Client::Own(_) => self.given.saturating_sub(PASSED_BY_MAX),
         };
-        let given = self.given;
+        let had_much = place > self.given + PASSED_BY_MAX / 2;
         let wishes = self.wishes(client);
-        wishes.place = place;
-        wishes.had_much = place > given + PASSED_BY_MAX / 2;
-        self.order.push_back(client);
+        let kind = match (wishes.resting, wishes.waiting.front()) {
+            (Some(_), _) => Kind::Resting,
+            (None, Some(task)) if !task.takes_place => Kind::Free,
+            (None, Some(_)) if had_much => Kind::Sated,
+            (None, Some(_)) => Kind::Fresh,
+            (None, None) => unreachable!("who has nothing to do waits for no turn"),
+        };
+        let standing = self.order.push_last(client, kind, place);
+        self.wishes(client).standing = Some(standing);
     }
 
     /// A client's turn is over.
@@ -218,22 +307,17 @@ impl Turns {
 
     /// Gives the next client a turn, if one may have it.
     fn give_turn(&mut self, may_begin: bool, now: Instant) -> bool {
-        let next = match self.first_to_end() {
-            Some(at) => Some(at),
-            None => {
-                let order = self.order.iter().enumerate();
-                let may_go = |client| match self.clients[client].resting {
-                    Some(_) => true,
-                    None => may_begin && self.has_place_for(client),
-                };
-                let may_go = order.filter(|(_, client)| may_go(client));
-                may_go.min_by_key(|(_, client)| self.clients[client].place).map(|(at, _)| at)
-            }
+        let first = || {
+            let may_go =
+                |kind: &Kind| *kind == Kind::Resting || may_begin && self.has_place_for(*kind);
+            let first =
+                Kind::ALL.into_iter().filter(may_go).filter_map(|kind| self.order.first(kind));
+            first.min_by_key(|(standing, _)| *standing).map(|(_, client)| client)
         };
-        let Some(at) = next else { return false };
-        let client = self.order.remove(at).expect("it was just found there");
+        let Some(client) = self.first_to_end().or_else(first) else { return false };
         let wishes = self.wishes(client);
         wishes.since = Some(now);
+        let standing = wishes.standing.take().expect("who is given a turn has waited for it");
         if let Some(id) = wishes.resting.take() {
             self.to_resume.insert(id);
         } else {
@@ -244,26 +328,23 @@ impl Turns {
             }
             self.ready.push_back(task);
         }
+        self.order.remove(standing);
         self.running += 1;
         self.given += 1;
         true
     }
 
     /// Whether what a client has waiting may be begun.
-    fn has_place_for(&self, client: &Client) -> bool {
-        let wishes = &self.clients[client];
-        let spared = if wishes.had_much { SPARE_MAX } else { 0 };
-        let is_full = self.taken.len() >= BEGUN_MAX - spared;
-        wishes.waiting.front().is_some_and(|task| !(is_full && task.takes_place))
+    fn has_place_for(&self, kind: Kind) -> bool {
+        kind.places_left_min().is_none_or(|least| self.taken.len() + least <= BEGUN_MAX)
     }
 
-    /// Where in the order somebody rests whose work is to end first, for others wait for its place.
-    fn first_to_end(&self) -> Option<usize> {
+    /// Who rests and whose work is to end first, for others wait for its place.
+    fn first_to_end(&self) -> Option<Client> {
         let first = self.taken.first()?;
-        let waits =
-            |client: &Client| self.clients[client].resting.is_none() && !self.has_place_for(client);
-        let rests = |client: &Client| self.clients[client].resting == Some(*first);
-        self.order.iter().any(waits).then(|| self.order.iter().position(rests)).flatten()
+        let waits = |kind: Kind| self.order.has(kind) && !self.has_place_for(kind);
+        let client = Kind::ALL.into_iter().any(waits).then(|| self.of[first])?;
+        (self.clients[&client].resting == Some(*first)).then_some(client)
     }
 
     /// There is no thread for what was given its first turn last.
@@ -289,6 +370,7 @@ impl Turns {
     /// A piece of work is done.
     fn end(&mut self, client: Client, id: WorkId, now: Instant) {
         self.end_turn(client, now);
+        self.of.remove(&id);
         self.begun.remove(&id);
         self.taken.remove(&id);
         if self.wishes(client).waiting.is_empty() {
@@ -300,23 +382,22 @@ impl Turns {
 
     /// True if turns may have changed.
     fn say(&mut self, id: WorkId, word: Word) -> bool {
-        let client = if let Some(said) = self.begun.get_mut(&id) {
+        let Some(client) = self.of.get(&id).copied() else { return false };
+        let wishes = self.clients.get_mut(&client).expect("it has something to do");
+        if let Some(said) = self.begun.get_mut(&id) {
             *said = word.max(*said);
-            self.clients.iter().find(|(_, wishes)| wishes.resting == Some(id)).map(|(c, _)| *c)
+            if wishes.resting != Some(id) {
+                return false;
+            }
         } else {
-            let mut waiting = self.clients.values_mut().flat_map(|wishes| &mut wishes.waiting);
-            let task = waiting.find(|task| task.id == id);
-            task.map(|task| {
-                task.word = word.max(task.word);
-                task.client
-            })
-        };
+            let task = wishes.waiting.iter_mut().find(|task| task.id == id);
+            let task = task.expect("what has not begun waits");
+            task.word = word.max(task.word);
+        }
         // What ends soon goes first.
-        let at = client.and_then(|client| self.order.iter().position(|other| *other == client));
-        let first = at.filter(|_| word == Word::Stop).and_then(|at| self.order.remove(at));
-        let Some(client) = first else { return false };
-        self.wishes(client).place = 0;
-        self.order.push_front(client);
+        let Some(standing) = wishes.standing.filter(|_| word == Word::Stop) else { return false };
+        self.order.remove(standing);
+        wishes.standing = Some(self.order.push_first(client, standing.0));
         true
     }
 }
@@ -497,7 +578,8 @@ mod tests {
         assert_eq!(next(&mut turns), Some(WorkId(2)));
         turns.end(B, WorkId(3), now());
         turns.end(A, WorkId(2), now());
-        assert_eq!((turns.running, turns.clients.len(), turns.order.len()), (0, 0, 0));
+        assert_eq!((turns.running, turns.clients.len(), turns.of.len()), (0, 0, 0));
+        assert!(turns.order.is_empty());
     }
 
     #[test]
@@ -545,6 +627,18 @@ mod tests {
         assert_eq!(next(&mut turns), Some(WorkId(1)));
         assert_eq!(turns.begun[&WorkId(1)], Word::Stop);
         assert!(!turns.say(WorkId(77), Word::Stop), "what is done hears nothing");
+    }
+
+    #[test]
+    fn a_request_of_another_member_takes_turns_as_a_client_does() {
+        let mut turns = Turns::default();
+        let (peer, later) = (Client::Peer(1), now() + Duration::from_secs(1));
+        add(&mut turns, peer, 1);
+        add(&mut turns, A, 2);
+        for (client, id) in [(peer, 1), (A, 2), (peer, 1), (A, 2)] {
+            assert_eq!(next(&mut turns), Some(WorkId(id)));
+            turns.rest(client, WorkId(id), later);
+        }
     }
 
     /// All places are taken by clients whose work rests.
@@ -618,7 +712,7 @@ mod tests {
         let threads = Threads::new().expect("a pipe");
         let workers = Workers::new(1, None, false, threads.reporter().clone());
         workers.trim_idle(trim);
-        workers.push(WorkId(1), None, Work::Examine(Vec::new()));
+        workers.push(WorkId(1), Asker::Server, Work::Examine(Vec::new()));
         // One that was asked before it was there gives back what it has.
         wait_for(1);
         for asked in 2..5 {

@@ -27,9 +27,14 @@ use crate::origin::{Asker, Origin};
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::shell::Shell;
+use crate::text_limit::TEXT_BYTES_MAX;
 use crate::work::{
     Garbage, Recast, RecastWanted, Recasted, Work, asked_schema, has_schema, is_bare,
 };
+
+/// The text of a conversion's entry has rows in it if it is no longer than that with them, in bytes, so that servers of
+/// any version can read it. Otherwise it has none: each member converts its own.
+const ROWS_BYTES_MAX: usize = 8 << 20;
 
 /// What a conversion is answered that has succeeded.
 const DONE: &[u8] = b"{}";
@@ -110,12 +115,16 @@ impl Server {
         }
         let snapshot = tables.snapshot();
         let position = tables.here().map_or(0, weir_engine::Database::position);
-        let with_rows = self.admin.files().whole_conversions;
+        // With `--disable-file-no-data-conversion` they go with the entry however many there are.
+        let with_rows_bytes_max = match self.admin.files().whole_conversions {
+            true => TEXT_BYTES_MAX,
+            false => self.clusters.part_mut(db).entry_limit().bytes_max().min(ROWS_BYTES_MAX),
+        };
         let date_ms = self.shell.wall_ms();
-        let wanted = RecastWanted::Asked { schema, with_rows, date_ms };
+        let wanted = RecastWanted::Asked { schema, with_rows_bytes_max, date_ms };
         let seed = self.shell.seed();
         let work = Work::Recast(Box::new(Recast { snapshot, wanted, seed }));
-        let work = self.shell.send_out(None, work);
+        let work = self.shell.send_out(Asker::Server, work);
         let trigger = Box::new(trigger);
         self.clusters.part_mut(db).conversion = Conversion::Tried { work, trigger, position };
     }
@@ -138,10 +147,15 @@ impl Server {
                 let is_next = part.member.may_propose() && !part.is_behind();
                 let tables = self.databases.get(db).map(|db| db.tables());
                 let now = tables.and_then(|tables| tables.here()).map(|here| here.position());
+                let has_room = part.entry_limit().check(text.len());
                 match converted {
-                    Ok(converted) if is_next && now == Some(position) => {
-                        self.propose_conversion(db, *trigger, converted, text);
-                    }
+                    Ok(converted) if is_next && now == Some(position) => match has_room {
+                        Ok(()) => self.propose_conversion(db, *trigger, converted, text),
+                        Err(error) => {
+                            forget(&mut self.shell, Some(converted));
+                            self.refuse_conversion(db, *trigger, &error);
+                        }
+                    },
                     Err(error) if is_next && now == Some(position) => {
                         self.refuse_conversion(db, *trigger, &error);
                     }
@@ -272,7 +286,7 @@ impl Server {
         let tables = self.databases.get(db).expect("entries take effect on tables").tables();
         let (snapshot, seed) = (tables.snapshot(), self.shell.seed());
         let recast = Recast { snapshot, wanted: RecastWanted::Entry(entry), seed };
-        let work = self.shell.send_out(None, Work::Recast(Box::new(recast)));
+        let work = self.shell.send_out(Asker::Server, Work::Recast(Box::new(recast)));
         let part = self.clusters.part_mut(db);
         part.conversion = Conversion::Followed { work, at };
         if part.member.may_propose() {

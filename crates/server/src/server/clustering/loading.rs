@@ -18,6 +18,7 @@ use crate::clusters::receiving::{Base, Receiving, Stage};
 use crate::clusters::{End, LOAD_AGAIN_US, Part};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
+use crate::origin::Asker;
 use crate::server::Server;
 use crate::shell::Shell;
 use crate::storage::{Clustered, Storage};
@@ -216,7 +217,7 @@ impl Server {
                 let Self { shell, sessions, databases, .. } = self;
                 let database = databases.send_tables_to_snapshot(shell, sessions, db);
                 let take_over = TakeOver { database, difference, seed: shell.seed() };
-                let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
+                let work = shell.send_out(Asker::Server, Work::TakeOver(Box::new(take_over)));
                 loaded.stage = Stage::TakingOver;
                 self.await_helper(db, work, loaded);
                 false

@@ -22,7 +22,6 @@ use crate::effect::{Effect, Framing, Level, Step};
 use crate::ids::{DbId, LinkId, PeerPortId, SyncTime, WorkId};
 use crate::server::Server;
 use crate::server::clustering::converting::forget;
-use crate::text_limit::EntryLimit;
 
 /// Events of the shell that concern clusters.
 impl Server {
@@ -177,9 +176,8 @@ impl Server {
             && part.member.may_propose()
             && (self.databases.has_batch(db) || !part.lacks_rows());
         let term = leads.then(|| part.member.term());
-        let limit = EntryLimit { refused: part.member.refused_length() };
-        self.databases.set_leads(db, term, may_write);
-        self.databases.set_entry_limit(db, limit);
+        let limit = part.entry_limit();
+        self.databases.set_leads(db, term, may_write, limit);
         if !may_write && self.databases.has_proposals(db) {
             // It is asked of whoever leads, before what comes behind it.
             self.databases.begin_batch(db);
@@ -282,7 +280,7 @@ impl Server {
     pub(in crate::server) fn end_part(&mut self, db: DbId) {
         self.drop_copy(db, "no database by that name");
         let Some(part) = self.clusters.remove(&mut self.shell, db) else { return };
-        self.databases.set_leads(db, None, false);
+        self.databases.set_leads(db, None, false, part.entry_limit());
         if self.databases.has_batch(db) {
             self.end_batch(db);
             // Reads of the batch, which have run again.

@@ -14,6 +14,7 @@ use crate::configuration::DbConfig;
 use crate::database::{note_waits, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{Bytes, DbId, LinkId};
+use crate::origin::Asker;
 use crate::relays::Relay;
 use crate::server::Server;
 use crate::session::gate::{Lane, Reason};
@@ -240,7 +241,7 @@ impl Server {
                     let before = self.databases.get(db).map(|db| db.tables().snapshot());
                     let seed = self.shell.seed();
                     let work = TakeIn { reader, message, before, seed };
-                    let work = self.shell.send_out(None, Work::TakeIn(Box::new(work)));
+                    let work = self.shell.send_out(Asker::Server, Work::TakeIn(Box::new(work)));
                     let relay = self.relays.get_mut(db);
                     relay.at_work = Some((work, relay.link));
                 }

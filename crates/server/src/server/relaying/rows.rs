@@ -8,6 +8,7 @@ use weir_upstream::news::{News, Rows as SourceRows, State};
 use crate::database::Changed;
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, WorkId};
+use crate::origin::Asker;
 use crate::relays::ephemeral::Unplaced;
 use crate::server::Server;
 use crate::storage::Storage;
@@ -141,7 +142,7 @@ impl Server {
         let Self { shell, sessions, databases, relays, .. } = self;
         let database = databases.send_tables_to_snapshot(shell, sessions, db);
         let take_over = TakeOver { database, difference, seed: shell.seed() };
-        let work = shell.send_out(None, Work::TakeOver(Box::new(take_over)));
+        let work = shell.send_out(Asker::Server, Work::TakeOver(Box::new(take_over)));
         let relay = relays.get_mut(db);
         relay.at_work = Some((work, relay.link));
         relay.taking_over = state;

@@ -1,0 +1,223 @@
+//! How much of one client a relay asks its source for at a time.
+//!
+//! What a source has not begun waits in the gate of the client's channel there, and a source with a full gate reads nothing
+//! more of the connection: nobody else's requests would come through. So a client that asks for much waits here, and those
+//! who come behind it go past.
+//!
+//! A request under a lock does not wait, nor what its client has asked before it: who takes the lock next may ask for
+//! what is to come behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::database::Trigger;
+use crate::ids::SessionId;
+use crate::session::gate::QUEUED_BYTES_MAX;
+
+/// The source has no more of a client than this, or one request that is longer, before it has answered, in bytes. What
+/// stands around the requests has room in the gate there, too.
+const CLIENT_BYTES_MAX: usize = QUEUED_BYTES_MAX / 2;
+
+/// Which of the requests that wait are to be sent, by their places in the order of all.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    ready: BTreeSet<i64>,
+    /// Requests of clients of whom the source has enough.
+    held: BTreeMap<SessionId, BTreeSet<i64>>,
+    at_source: BTreeMap<SessionId, Asked>,
+}
+
+/// What the source has of a client.
+#[derive(Debug, Default)]
+struct Asked {
+    count: usize,
+    bytes: usize,
+}
+
+impl Window {
+    /// A request waits at this place.
+    pub(super) fn enter(&mut self, place: i64) {
+        self.ready.insert(place);
+    }
+
+    /// The request at this place waits no more.
+    pub(super) fn leave(&mut self, place: i64, trigger: &Trigger) {
+        if self.ready.remove(&place) {
+            return;
+        }
+        let session = trigger.origin.session().expect("only clients are held");
+        let held = self.held.get_mut(&session).expect("who is not ready is held");
+        assert!(held.remove(&place), "who leaves a place has entered it");
+        if held.is_empty() {
+            self.held.remove(&session);
+        }
+    }
+
+    /// The place of the request that is to be sent next.
+    pub(super) fn next<'a>(&mut self, of: impl Fn(i64) -> &'a Trigger) -> Option<i64> {
+        loop {
+            let place = *self.ready.first()?;
+            let trigger = of(place);
+            let Some(session) = trigger.origin.session() else { return Some(place) };
+            let before = self.held.get(&session).and_then(BTreeSet::first).copied();
+            if trigger.has_locks() {
+                return Some(before.unwrap_or(place));
+            }
+            let asked = self.at_source.get(&session);
+            let is_too_much =
+                asked.is_some_and(|asked| asked.bytes + trigger.message.len() > CLIENT_BYTES_MAX);
+            if before.is_none() && !is_too_much {
+                return Some(place);
+            }
+            self.ready.remove(&place);
+            self.held.entry(session).or_default().insert(place);
+        }
+    }
+
+    /// The source has been asked.
+    pub(super) fn sent(&mut self, trigger: &Trigger) {
+        let Some(session) = trigger.origin.session() else { return };
+        let asked = self.at_source.entry(session).or_default();
+        asked.count += 1;
+        asked.bytes += trigger.message.len();
+    }
+
+    /// The source has answered, and may have more of that client.
+    pub(super) fn answered(&mut self, trigger: &Trigger) {
+        let Some(session) = trigger.origin.session() else { return };
+        let asked = self.at_source.get_mut(&session).expect("what is answered was sent");
+        asked.count -= 1;
+        asked.bytes -= trigger.message.len();
+        if asked.count == 0 {
+            self.at_source.remove(&session);
+        }
+        self.ready.extend(self.held.remove(&session).into_iter().flatten());
+    }
+
+    /// The connection has ended: the next source has nothing.
+    pub(super) fn lost(&mut self) {
+        self.at_source.clear();
+        self.ready.extend(std::mem::take(&mut self.held).into_values().flatten());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_data::Uuid;
+    use weir_json::TextBuf;
+
+    use super::*;
+    use crate::ids::DbId;
+    use crate::origin::{Asker, Origin};
+    use crate::session::locks::Held;
+
+    /// Requests by their places: whose each is, of how many bytes, and whether it is under a lock.
+    struct Requests(Vec<Trigger>);
+
+    impl Requests {
+        fn new(requests: &[(u64, usize, bool)]) -> Self {
+            let of = |&(session, bytes, is_under_lock): &(u64, usize, bool)| {
+                let text = format!("[{}]", " ".repeat(bytes - 2)).into_bytes();
+                let origin = Origin {
+                    asker: Asker::Session(SessionId(session)),
+                    identity: Arc::default(),
+                    id: vec![],
+                    db: DbId(1),
+                    created_us: 0,
+                    eid: Uuid::ZERO,
+                };
+                let message = TextBuf::validate(text).expect("it is JSON");
+                let mut trigger = Trigger::new(origin, Arc::new(message));
+                let lock = is_under_lock.then(|| Held::elsewhere("l".to_owned()));
+                trigger.locks = Some(lock.into_iter().collect());
+                trigger
+            };
+            Self(requests.iter().map(of).collect())
+        }
+
+        fn window(&self) -> Window {
+            let mut window = Window::default();
+            (0..).zip(&self.0).for_each(|(place, _)| window.enter(place));
+            window
+        }
+
+        fn of(&self, place: i64) -> &Trigger {
+            &self.0[usize::try_from(place).expect("a place of the test")]
+        }
+
+        /// Sends all that may go: their places.
+        fn send(&self, window: &mut Window) -> Vec<i64> {
+            let next = || {
+                let place = window.next(|place| self.of(place))?;
+                window.leave(place, self.of(place));
+                window.sent(self.of(place));
+                Some(place)
+            };
+            std::iter::from_fn(next).collect()
+        }
+    }
+
+    const HALF: usize = CLIENT_BYTES_MAX / 2;
+
+    #[test]
+    fn who_asks_for_much_waits_and_the_others_go_past() {
+        let requests = Requests::new(&[
+            (1, HALF, false),
+            (1, HALF, false),
+            (1, HALF, false),
+            (2, 9, false),
+            (1, 9, false),
+            (2, 9, false),
+        ]);
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0, 1, 3, 5]);
+        window.answered(requests.of(3));
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [2], "what is short comes behind what is long");
+        window.answered(requests.of(1));
+        assert_eq!(requests.send(&mut window), [4]);
+    }
+
+    #[test]
+    fn what_is_too_long_goes_alone() {
+        let long = 3 * CLIENT_BYTES_MAX;
+        let requests = Requests::new(&[(1, long, false), (1, long, false), (1, 9, false)]);
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0]);
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [1]);
+        window.answered(requests.of(1));
+        assert_eq!(requests.send(&mut window), [2]);
+    }
+
+    #[test]
+    fn what_is_under_a_lock_goes_and_takes_with_it_what_its_client_has_asked_before() {
+        let requests = Requests::new(&[
+            (1, 2 * HALF, false),
+            (1, 2 * HALF, false),
+            (1, HALF, false),
+            (2, 9, false),
+            (1, HALF, true),
+            (1, 9, false),
+        ]);
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0, 3, 1, 2, 4]);
+    }
+
+    #[test]
+    fn nothing_is_held_when_the_connection_has_ended() {
+        let requests = Requests::new(&[(1, 2 * HALF, false), (1, 9, false), (1, 9, false)]);
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0]);
+        window.lost();
+        assert_eq!(requests.send(&mut window), [1, 2]);
+        // One of those that wait is taken back.
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0]);
+        window.leave(1, requests.of(1));
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [2]);
+    }
+}
