@@ -59,7 +59,9 @@ impl LogSearches {
         })?;
         let Some(search) = search else { return Ok(Reply::Result(b"[]".to_vec())) };
         self.check_room(session)?;
-        let id = shell.search(session, db, Box::new(search));
+        // A member's file has entries, which nobody looks for there.
+        let has_file = databases.get(db).is_some_and(|db| db.file().is_some());
+        let id = shell.search(session, (db, has_file), Box::new(search));
         self.out.insert(id, Asker { session, request: request.to_owned() });
         Ok(Reply::Later)
     }

@@ -246,8 +246,16 @@ impl Shell {
         id
     }
 
-    /// Has a helper search the file of a database, for a session.
-    pub(crate) fn search(&mut self, of: SessionId, db: DbId, search: Box<Search>) -> WorkId {
+    /// Has a helper search what is known of a database, and its file if that is to be read, for a session.
+    pub(crate) fn search(
+        &mut self,
+        of: SessionId,
+        (db, has_file): (DbId, bool),
+        search: Box<Search>,
+    ) -> WorkId {
+        if !has_file {
+            return self.send_out(Asker::Session(of), Work::Search(search));
+        }
         self.next_work += 1;
         let id = WorkId(self.next_work);
         self.effects.push(Effect::Search { id, of, db, search });

@@ -1,11 +1,15 @@
-//! How much of one client a relay asks its source for at a time.
+//! What a relay asks its source for at a time: how much of one client, and under a lock of one client only.
 //!
 //! What a source has not begun waits in the gate of the client's channel there, and a source with a full gate reads nothing
 //! more of the connection: nobody else's requests would come through. So a client that asks for much waits here, and those
 //! who come behind it go past.
 //!
-//! A request under a lock does not wait, nor what its client has asked before it: who takes the lock next may ask for
-//! what is to come behind it.
+//! A request under a lock does not wait for that, nor what its client has asked before it: who takes the lock next may ask
+//! for what is to come behind it.
+//!
+//! To the source the clients of a relay have a lock together, and it runs what different ones ask in any order. So what is
+//! asked for under a lock waits as long as the source has something that another client has asked for under it, who may have
+//! left since, or lost it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +28,8 @@ pub(super) struct Window {
     /// Requests of clients of whom the source has enough.
     held: BTreeMap<SessionId, BTreeSet<i64>>,
     at_source: BTreeMap<SessionId, Asked>,
+    /// How many requests the source has under each lock, and whose.
+    under: BTreeMap<String, BTreeMap<SessionId, usize>>,
 }
 
 /// What the source has of a client.
@@ -59,13 +65,14 @@ impl Window {
             let trigger = of(place);
             let Some(session) = trigger.origin.session() else { return Some(place) };
             let before = self.held.get(&session).and_then(BTreeSet::first).copied();
-            if trigger.has_locks() {
+            let may_go = |place| !self.is_under_lock_of_others(of(place), session);
+            if trigger.has_locks() && may_go(place) && before.is_none_or(may_go) {
                 return Some(before.unwrap_or(place));
             }
             let asked = self.at_source.get(&session);
             let is_too_much =
                 asked.is_some_and(|asked| asked.bytes + trigger.message.len() > CLIENT_BYTES_MAX);
-            if before.is_none() && !is_too_much {
+            if !trigger.has_locks() && before.is_none() && !is_too_much {
                 return Some(place);
             }
             self.ready.remove(&place);
@@ -73,9 +80,18 @@ impl Window {
         }
     }
 
+    /// Whether the source has something that others have asked for under a lock that a client asserts.
+    fn is_under_lock_of_others(&self, trigger: &Trigger, session: SessionId) -> bool {
+        let mut sessions = locks(trigger).filter_map(|name| self.under.get(name));
+        sessions.any(|sessions| sessions.keys().any(|other| *other != session))
+    }
+
     /// The source has been asked.
     pub(super) fn sent(&mut self, trigger: &Trigger) {
         let Some(session) = trigger.origin.session() else { return };
+        for name in locks(trigger) {
+            *self.under.entry(name.to_owned()).or_default().entry(session).or_default() += 1;
+        }
         let asked = self.at_source.entry(session).or_default();
         asked.count += 1;
         asked.bytes += trigger.message.len();
@@ -91,13 +107,38 @@ impl Window {
             self.at_source.remove(&session);
         }
         self.ready.extend(self.held.remove(&session).into_iter().flatten());
+        for name in locks(trigger) {
+            let sessions = self.under.get_mut(name).expect("it was sent under that lock");
+            let count = sessions.get_mut(&session).expect("it was sent by that client");
+            *count -= 1;
+            if *count == 0 {
+                sessions.remove(&session);
+            }
+            if sessions.is_empty() {
+                self.under.remove(name);
+            }
+        }
+        if trigger.has_locks() {
+            self.release_all();
+        }
     }
 
     /// The connection has ended: the next source has nothing.
     pub(super) fn lost(&mut self) {
         self.at_source.clear();
+        self.under.clear();
+        self.release_all();
+    }
+
+    /// All that is held is looked at again.
+    fn release_all(&mut self) {
         self.ready.extend(std::mem::take(&mut self.held).into_values().flatten());
     }
+}
+
+/// The locks under which something is asked for.
+fn locks(trigger: &Trigger) -> impl Iterator<Item = &str> {
+    trigger.locks.iter().flatten().map(|held| held.name.as_str())
 }
 
 #[cfg(test)]
@@ -204,6 +245,28 @@ mod tests {
         ]);
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0, 3, 1, 2, 4]);
+    }
+
+    #[test]
+    fn what_is_under_a_lock_comes_behind_what_others_have_asked_for_under_it() {
+        let requests = Requests::new(&[
+            (1, 9, true),
+            (2, 9, true),
+            (2, 9, false),
+            (3, 9, false),
+            (1, 9, true),
+            (3, 9, true),
+        ]);
+        let mut window = requests.window();
+        assert_eq!(requests.send(&mut window), [0, 3, 4]);
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.answered(requests.of(4));
+        assert_eq!(requests.send(&mut window), [1, 2]);
+        window.answered(requests.of(2));
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.answered(requests.of(1));
+        assert_eq!(requests.send(&mut window), [5]);
     }
 
     #[test]
