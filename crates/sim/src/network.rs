@@ -69,6 +69,8 @@ pub(crate) struct Network {
     /// What an end has said of a message that is not whole yet.
     begun: BTreeMap<End, Vec<u8>>,
     accepted: u64,
+    /// How often relays have been connected to sources.
+    pub(crate) to_sources: u64,
     /// Pairs of which the second one hears nothing of the first one.
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
@@ -145,6 +147,7 @@ impl World {
             }
             return self.event_at(ends_us, node, End::link(node, link).down(TIMED_OUT));
         }
+        self.network.to_sources += u64::from(is_json);
         let theirs = match is_json {
             true => End::session(other, self.accept_client(at, other)),
             false => End::link(other, self.accept(at, node, other)),

@@ -8,6 +8,7 @@ use weir_server::event::SessionId;
 
 use crate::checks::{COUNTER, must};
 use crate::clients::{PATIENCE_US, count, id_in};
+use crate::node::Node;
 use crate::plan::Part;
 use crate::sessions::{Session, is_not_served};
 use crate::tempo::Tempo;
@@ -69,7 +70,9 @@ pub(crate) struct Pipeline {
     locks: u64,
     /// Which turn of the lock it is.
     turn: u64,
-    /// The number behind the last write of this turn.
+    /// The row that is written under the lock, once the session has asked for it.
+    guarded: Option<String>,
+    /// The number of that row behind the last write of this turn.
     known: Option<u64>,
 }
 
@@ -87,6 +90,7 @@ impl Pipeline {
             lock: None,
             locks: 0,
             turn: 0,
+            guarded: None,
             known: None,
         }
     }
@@ -99,11 +103,6 @@ impl Pipeline {
 
 fn own_row(number: usize, session: u64) -> String {
     format!("own {number}-{session}")
-}
-
-/// The row that is written under the lock of a process.
-fn guarded_row((n, life): (usize, u64)) -> String {
-    format!("guarded {n}-{life}")
 }
 
 fn is_row(name: &str) -> Value {
@@ -174,8 +173,26 @@ impl World {
     }
 
     fn connect_pipeline(&mut self, number: usize) {
-        if let Some(session) = self.open_session() {
+        // Who meets nobody at a relay has its locks alone.
+        let first = self.nodes.iter().position(Node::is_relay).filter(|_| self.locks_at_relays);
+        let session = match first {
+            Some(relay) if self.rng.below(2) == 0 => self.open_session_at(relay),
+            _ => self.open_session(),
+        };
+        if let Some(session) = session {
             self.pipelines[number].begin(session);
+        }
+    }
+
+    /// The row that is written under the lock of a process. The lock of a relay is that of its source: what it had sent
+    /// to one that it has lost may be made later than what the next one makes.
+    fn guarded_row(&self, (n, life): (usize, u64)) -> Option<String> {
+        match self.nodes[n].is_relay() {
+            false => Some(format!("guarded {n}-{life}")),
+            true if self.locks_at_relays => {
+                Some(format!("guarded {n}-{life}-{}", self.network.to_sources))
+            }
+            true => None,
         }
     }
 
@@ -206,14 +223,19 @@ impl World {
         }
         let (n, life, _) = pipeline.session.expect("it is connected");
         let own_name = own_row(number, pipeline.sessions);
-        let guarded = guarded_row((n, life));
+        let guarded = self.guarded_row((n, life));
         if !pipeline.has_begun {
             self.pipelines[number].has_begun = true;
             self.pipeline_asks(number, Asked::Begin, "transact", &transaction([insert(&own_name)]));
-            // The lock of a relay is that of its source.
-            if self.nodes[n].is_relay() {
+            if guarded.is_none() {
                 return;
             }
+        }
+        let pipeline = &mut self.pipelines[number];
+        if pipeline.guarded != guarded {
+            (pipeline.guarded, pipeline.known) = (guarded.clone(), None);
+            pipeline.turn += 1;
+            let guarded = guarded.expect("who has had one has one");
             let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
                 "where": is_row(&guarded), "until": "==", "rows": []});
             let first = transaction([none, insert(&guarded)]);
@@ -226,25 +248,25 @@ impl World {
         // What the own row has when this runs, what it gets behind that, or what it never has.
         let waits_for = self.pipelines[number].own + [0, 0, 1, 1_000_000][self.rng.below(4)] as u64;
         let pipeline = &mut self.pipelines[number];
-        match (dice, pipeline.lock) {
-            (0..4, _) => {
+        match dice {
+            0..4 => {
                 pipeline.own += 1;
                 let write = json!({"op": "update", "table": "T", "where": is_row(&own_name),
                     "row": {"n": pipeline.own}});
                 let asked = Asked::Write;
                 self.pipeline_asks(number, asked, "transact", &transaction([write]));
             }
-            (4..8, _) => {
+            4..8 => {
                 let asked = Asked::Look(pipeline.own);
                 self.pipeline_asks(number, asked, "transact", &transaction([look(&own_name)]));
             }
-            (8..10, _) => {
+            8..10 => {
                 pipeline.rows += 1;
                 let name = format!("piped {number}-{}", pipeline.rows);
                 let params = transaction(count(&name));
                 self.pipeline_asks(number, Asked::Insert(name), "transact", &params);
             }
-            (10..12, _) => {
+            10..12 => {
                 pipeline.rows += 1;
                 let name = format!("waited {number}-{}", pipeline.rows);
                 let wait = json!({"op": "wait", "timeout": wait_ms, "table": "T",
@@ -253,7 +275,23 @@ impl World {
                 let params = transaction(std::iter::once(wait).chain(count(&name)));
                 self.pipeline_asks(number, Asked::Wait(name, wait_ms * 1000), "transact", &params);
             }
-            _ if is_relay => {}
+            _ => {
+                if let Some(guarded) = guarded {
+                    self.pipeline_goes_on_under_lock(number, &guarded, (dice, by_force));
+                }
+            }
+        }
+    }
+
+    /// A client asks for the lock, gives it up, or asks for something under it.
+    fn pipeline_goes_on_under_lock(
+        &mut self,
+        number: usize,
+        guarded: &str,
+        (dice, by_force): (usize, bool),
+    ) {
+        let pipeline = &mut self.pipelines[number];
+        match (dice, pipeline.lock) {
             (12, Some(_)) => {
                 (pipeline.lock, pipeline.turn, pipeline.known) = (None, pipeline.turn + 1, None);
                 self.pipeline_asks(number, Asked::Unlock, "unlock", &json!([LOCK]));
@@ -261,15 +299,15 @@ impl World {
             (13..15, Some(true)) if self.reads_under_locks => {
                 let asserted = json!({"op": "assert", "lock": LOCK});
                 let asked = Asked::Known(pipeline.turn);
-                let params = transaction([asserted, look(&guarded)]);
+                let params = transaction([asserted, look(guarded)]);
                 self.pipeline_asks(number, asked, "transact", &params);
             }
             (_, Some(true)) => {
                 let asserted = json!({"op": "assert", "lock": LOCK});
-                let one_more = json!({"op": "mutate", "table": "T", "where": is_row(&guarded),
+                let one_more = json!({"op": "mutate", "table": "T", "where": is_row(guarded),
                     "mutations": [["n", "+=", 1]]});
                 let asked = Asked::Guarded(pipeline.turn);
-                let params = transaction([asserted, look(&guarded), one_more]);
+                let params = transaction([asserted, look(guarded), one_more]);
                 self.pipeline_asks(number, asked, "transact", &params);
             }
             (_, Some(false)) => {}

@@ -58,6 +58,9 @@ const MIXED_FROM: u64 = 1_000_000;
 /// own, too.
 const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
 
+/// From this seed on clients of relays take locks, too.
+const LOCKS_AT_RELAYS_FROM: u64 = 1_010_350;
+
 /// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
 /// in two of five clocks go at different speeds.
 const LATEST_FROM: u64 = 1_006_010;
@@ -170,6 +173,7 @@ pub fn run(seed: u64, plan: Plan) -> Run {
     if seed % 4 > 1 {
         world.add_pipelines();
         world.reads_under_locks = seed % 16 == 3 || seed >= READ_UNDER_LOCKS_FROM;
+        world.locks_at_relays = seed >= LOCKS_AT_RELAYS_FROM;
     }
     let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));
