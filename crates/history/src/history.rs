@@ -269,6 +269,13 @@ impl History {
         (self.has_since(place, kind) && tables.all(is_here)).then_some(place)
     }
 
+    /// The recorded state that an id names, if all changes since to any table are here, or at least the ids of the states
+    /// since: so many are kept for longer than their changes.
+    pub fn find_state(&self, id: Uuid) -> Option<Place> {
+        let past = || self.recorded.find_past(id).filter(|_| self.is_enabled);
+        self.find(id, IdKind::Recorded, std::iter::empty()).or_else(past)
+    }
+
     fn has_since(&self, place: Place, kind: IdKind) -> bool {
         self.is_enabled
             && place <= self.place

@@ -21,6 +21,9 @@ use crate::states::States;
 /// Length at which a chunk is full: what a reader copies at most.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
+/// States before the low-water mark of which the ids are kept, the last ones.
+const PAST_MAX: usize = 1024;
+
 /// Room behind a chunk for the entry that makes it full, so that few of them grow it.
 const SPARE_BYTES: usize = 4 << 10;
 
@@ -48,6 +51,8 @@ pub(crate) struct Ring {
     atoms: u64,
     /// The oldest state from which all changes are here.
     low_water: Mark,
+    /// All states that came right before that one.
+    past: VecDeque<Mark>,
     age: Age,
     pinned: Pinned,
 }
@@ -97,6 +102,7 @@ impl Ring {
             cost: 0,
             atoms: 0,
             low_water: here,
+            past: VecDeque::new(),
             age: Age::new(here.place),
             pinned: Pinned::new(here.place),
         }
@@ -104,6 +110,12 @@ impl Ring {
 
     /// Forgets all entries: the ring begins here.
     pub(crate) fn begin(&mut self, here: Mark) {
+        self.past.clear();
+        self.drop_all(here);
+    }
+
+    /// Drops all entries up to this state.
+    fn drop_all(&mut self, here: Mark) {
         self.low_water = here;
         self.age.begin(here.place);
         self.pinned.begin(here.place);
@@ -132,7 +144,14 @@ impl Ring {
             self.open.truncate(start);
             self.open.shrink_to(CHUNK_BYTES + SPARE_BYTES);
             self.age.note(mark.place, mark.place);
-            return self.begin(mark);
+            self.remember(self.low_water);
+            let mut states = std::mem::take(&mut self.past);
+            let marks = self.slots.iter().zip(self.states.iter());
+            let marks = marks.skip(self.slots.len().saturating_sub(PAST_MAX));
+            states.extend(marks.map(|(slot, id)| Mark { place: slot.place, id }));
+            states.drain(..states.len().saturating_sub(PAST_MAX));
+            self.past = states;
+            return self.drop_all(mark);
         };
         if len == 0 && body_len.is_none() {
             return self.open.truncate(start);
@@ -211,8 +230,17 @@ impl Ring {
         self.age.note(self.low_water.place, here);
     }
 
+    /// A state comes before the low-water mark.
+    fn remember(&mut self, mark: Mark) {
+        if self.past.len() == PAST_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back(mark);
+    }
+
     fn drop_oldest(&mut self) {
         while self.cost > self.budget {
+            self.remember(self.low_water);
             let (slot, id) =
                 self.slots.pop_front().zip(self.states.pop_front()).expect("they cost");
             self.cost -= u64::from(slot.cost);
@@ -309,6 +337,11 @@ impl Ring {
             return self.slots.get(at).map(|slot| slot.place);
         }
         (self.low_water.id == id).then_some(self.low_water.place)
+    }
+
+    /// The place of a state whose changes are here no more, but the ids of all states since are.
+    pub(crate) fn find_past(&self, id: Uuid) -> Option<Place> {
+        self.past.iter().rev().find(|mark| mark.id == id).map(|mark| mark.place)
     }
 
     /// Entries behind a place.
@@ -444,6 +477,33 @@ mod tests {
             push(&mut ring, place, len);
         }
         ring
+    }
+
+    /// Which of so many states are found, and which only by their ids.
+    fn found(ring: &Ring, states: u64) -> [Vec<u64>; 2] {
+        let places = |find: &dyn Fn(Uuid) -> Option<Place>| {
+            let is_found = |place: &u64| find(mark(*place).id) == Some(Place(*place));
+            (0..=states).filter(is_found).collect()
+        };
+        [places(&|id| ring.find(id)), places(&|id| ring.find_past(id))]
+    }
+
+    #[test]
+    fn ids_of_states_are_known_for_longer_than_their_changes() {
+        let mut ring = ring([4 << 20, 5 << 20, 5 << 20, 5 << 20]);
+        assert_eq!(found(&ring, 4), [vec![1, 2, 3, 4], vec![0]]);
+        push(&mut ring, 5, 17 << 20);
+        assert_eq!(found(&ring, 5), [vec![5], vec![0, 1, 2, 3, 4]]);
+        let many = 6 + PAST_MAX as u64;
+        (6..=many).for_each(|place| push(&mut ring, place, 17 << 20));
+        assert_eq!(found(&ring, many), [vec![many], (many - PAST_MAX as u64..many).collect()]);
+        push(&mut ring, many + 1, 0);
+        push(&mut ring, many + 2, 17 << 20);
+        let first = many + 2 - PAST_MAX as u64;
+        assert_eq!(found(&ring, many + 2), [vec![many + 2], (first..many + 2).collect()]);
+        // What comes behind a gap is not behind those.
+        ring.begin(mark(many + 9));
+        assert_eq!(found(&ring, many + 9), [vec![many + 9], vec![]]);
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub(crate) enum Interest {
 impl Interest {
     fn flags(self) -> EventFlags {
         match self {
-            Self::Read => EventFlags::IN,
+            Self::Read => EventFlags::IN | EventFlags::RDHUP,
             Self::Write => EventFlags::OUT,
-            Self::ReadWrite => EventFlags::IN | EventFlags::OUT,
+            Self::ReadWrite => EventFlags::IN | EventFlags::RDHUP | EventFlags::OUT,
             Self::Nothing => EventFlags::empty(),
         }
     }
@@ -42,18 +42,22 @@ pub(crate) struct Ready {
     pub(crate) token: u64,
     /// Both directions are gone; to a reader this is an end or an error to be read.
     pub(crate) hung_up: bool,
+    /// The peer sends nothing behind what is here to be read.
+    pub(crate) has_ended: bool,
 }
 
 /// An epoll instance.
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<Event>,
+    /// The last wait, and the one before, may have left something out that was ready.
+    is_partial: [bool; 2],
 }
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, events: Vec::with_capacity(READY_MAX) })
+        Ok(Self { epoll, events: Vec::with_capacity(READY_MAX), is_partial: [false; 2] })
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
@@ -79,16 +83,25 @@ impl Poller {
         self.events.clear();
         let timeout = timeout.map(timespec);
         let spare = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let result = epoll::wait(&self.epoll, spare, timeout.as_ref());
+        let is_interrupted = result == Err(Errno::INTR);
+        if !is_interrupted {
+            result?;
         }
+        // A process that is stopped and goes on hears of that first.
+        self.is_partial = [is_interrupted || self.events.len() == READY_MAX, self.is_partial[0]];
         ready.extend(self.events.iter().map(|event| {
             let flags = event.flags;
             let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            Ready { token: event.data.u64(), hung_up }
+            let has_ended = hung_up || flags.contains(EventFlags::RDHUP);
+            Ready { token: event.data.u64(), hung_up, has_ended }
         }));
         Ok(())
+    }
+
+    /// Whether what was reported last may have been ready at the wait before, too.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.is_partial[1]
     }
 }
 

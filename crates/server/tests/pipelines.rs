@@ -324,11 +324,40 @@ fn a_transaction_asserts_the_locks_of_when_it_came() {
     ];
     received(&mut shell, two);
     send(&mut shell, two, &messages);
-    assert_eq!(received(&mut shell, two), [3, 5], "locks are nothing to the database");
+    let none = Vec::<Value>::new();
+    assert_eq!(received(&mut shell, two), none, "the lock goes behind what is asked for under it");
     disk_is_done(&mut shell);
     let replies = shell.received(two);
     let owned: Vec<bool> = replies.iter().map(|reply| !reply.contains("not owner")).collect();
-    assert_eq!(owned, [true, false, true], "{replies:?}");
+    assert_eq!(owned, [true, true, false, true, true], "{replies:?}");
+}
+
+/// Clients compute what they write under a lock from what they have been told.
+#[test]
+fn who_is_told_that_a_lock_is_his_has_been_told_what_its_last_owner_wrote() {
+    for (waits, leaves) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (mut shell, one, two) = start();
+        let monitor = json!(["Net", 7, {"Port": {}}]);
+        send(&mut shell, two, &[request(1, "monitor", monitor)]);
+        send(&mut shell, one, &[request(1, "lock", json!(["l"]))]);
+        let ask = |shell: &mut Shell| send(shell, two, &[request(2, "lock", json!(["l"]))]);
+        if waits {
+            ask(&mut shell);
+        }
+        let guarded = format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("b"));
+        send(&mut shell, one, &[transact(2, &guarded), request(3, "unlock", json!(["l"]))]);
+        if leaves {
+            shell.event(Event::Closed { session: one, error: None });
+            shell.settle();
+        }
+        if !waits {
+            ask(&mut shell);
+        }
+        assert_eq!(received(&mut shell, two), [1, 2], "it is being written");
+        disk_is_done(&mut shell);
+        let told = received(&mut shell, two);
+        assert_eq!(told, ["update", "locked"], "waits {waits}, leaves {leaves}");
+    }
 }
 
 #[test]

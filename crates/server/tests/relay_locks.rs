@@ -2,8 +2,8 @@
 
 use crate::chain::Chain;
 use crate::relay_sources::{
-    A, B, answer, asked, guarded, is, lock, outcome, play_with, played, say, say_rows, say_schema,
-    takes_lock, value,
+    A, B, ZERO, answer, asked, guarded, is, lock, next_source, outcome, play_with, played,
+    played_result, say, say_rows, say_schema, source_row, takes_lock, value,
 };
 use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
@@ -194,6 +194,25 @@ fn what_was_asked_for_under_a_lock_that_was_lost_is_refused_though_it_is_given_u
             assert_eq!(outcome(&chain.call(2, client, &guarded("b"))), is("done", &[]));
         }
     }
+}
+
+/// What its owner asks for under a lock that is lost with the source is not made, and nobody waits for it.
+#[test]
+fn who_gives_up_a_lock_while_the_source_is_away_is_answered() {
+    let mut chain = Chain::start(1);
+    let [client, next] = [(); 2].map(|()| chain.servers[1].connect());
+    takes_lock(&mut chain, 1, client);
+    assert_eq!(lock(&mut chain, 1, next, "lock"), false);
+    chain.is_cut[1] = true;
+    chain.lose(1);
+    chain.settle();
+    assert_eq!(outcome(&chain.call(1, client, &guarded("late"))), is("", &["stolen"]));
+    assert_eq!(chain.call(1, client, UNLOCK).len(), 1);
+    assert_eq!(outcome(&chain.servers[1].received(next)).1, ["locked"]);
+    chain.is_cut[1] = false;
+    chain.pass_ms(20_000);
+    assert_eq!(outcome(&chain.servers[1].received(client)), is("\"not owner\"", &[]));
+    assert_eq!(ports(&mut chain.servers[0]), ["a"]);
 }
 
 #[test]
@@ -593,4 +612,58 @@ fn what_comes_behind_a_lock_is_done_under_it_though_neither_could_be_answered() 
             assert_eq!(result[0]["error"] == "not owner", !is_done, "{requests:?} {pad} {result}");
         }
     }
+}
+
+/// A source that stands still may have what was asked for under a lock, and make it when it goes on: behind what the next
+/// owner has written at another source.
+#[test]
+fn what_a_lost_source_had_under_a_lock_is_not_to_be_before_others_write_under_it() {
+    let (mut shell, link) = played();
+    let [first, second] = [(); 2].map(|()| shell.connect());
+    shell.call(first, LOCK);
+    shell.send(first, &guarded("late"));
+    shell.settle();
+    let requests = asked(&mut shell, link);
+    assert_eq!(methods(&requests), ["lock", "weir_transact"]);
+    answer(&mut shell, link, &requests[0], &json!({"locked": true}));
+    let late = requests[1]["params"][1]["id"].clone();
+    let (mut link, mut question) = (link, None::<Value>);
+    // The first source that is asked is lost before it has answered.
+    for is_first in [true, false] {
+        question = None;
+        shell.event(Event::LinkDown { link, error: None });
+        shell.settle();
+        shell.connecting.retain(|(begun, _)| *begun != link);
+        if is_first {
+            assert_eq!(outcome(&shell.received(first)), is("\"canceled\"", &["stolen"]));
+            shell.call(first, UNLOCK);
+            shell.call(second, LOCK);
+        }
+        link = next_source(&mut shell);
+        loop {
+            let requests = asked(&mut shell, link);
+            if requests.is_empty() {
+                break;
+            }
+            for request in requests {
+                let result = match request["method"].as_str().expect("a method") {
+                    "monitor_cond" => json!({"Database": {ZERO: {"initial": source_row()}}}),
+                    "lock" => json!({"locked": true}),
+                    "weir_outcome" => {
+                        assert_eq!(request["params"], json!(["Net", late, A]));
+                        question = Some(request);
+                        continue;
+                    }
+                    _ => played_result(&request, &json!({A: {"initial": {"name": "a"}}})),
+                };
+                answer(&mut shell, link, &request, &result);
+            }
+        }
+        assert!(question.is_some());
+    }
+    shell.send(second, &guarded("b"));
+    shell.settle();
+    assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
+    answer(&mut shell, link, &question.expect("it was asked"), &json!("not committed"));
+    assert_eq!(methods(&asked(&mut shell, link)), ["lock", "weir_transact"]);
 }

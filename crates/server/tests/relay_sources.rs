@@ -409,16 +409,21 @@ pub(crate) fn source_row() -> Value {
 
 /// Plays such a source with these ports; others have its locks.
 pub(crate) fn play_with(shell: &mut Shell, ports: &Value) -> LinkId {
-    play_by(shell, &source_row(), |request| match request["method"].as_str().unwrap() {
-        "weir_features" => Some(json!(FEATURES)),
-        "weir_monitor" => Some(json!([false, A, {"Port": ports}])),
+    play_by(shell, &source_row(), |request| Some(played_result(request, ports)))
+}
+
+/// What such a source answers.
+pub(crate) fn played_result(request: &Value, ports: &Value) -> Value {
+    match request["method"].as_str().unwrap() {
+        "weir_features" => json!(FEATURES),
+        "weir_monitor" => json!([false, A, {"Port": ports}]),
         "monitor" => {
             assert_eq!(request["params"][2], json!({"Port": [{"columns": ["up"]}]}));
-            Some(json!({"Port": {A: {"new": {"up": true}}}}))
+            json!({"Port": {A: {"new": {"up": true}}}})
         }
-        "lock" => Some(json!({"locked": false})),
-        _ => Some(json!({})),
-    })
+        "lock" => json!({"locked": false}),
+        _ => json!({}),
+    }
 }
 
 /// Plays a source that is next, with this row of `_Server`, until nothing more is asked: what it answers, none

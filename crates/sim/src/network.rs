@@ -30,6 +30,9 @@ const PEER_PATIENCE_US: u64 = 5_000_000;
 /// What is told of a connection whose other end is known to be gone.
 const RESET: &str = "Connection reset by peer";
 
+/// What a server says that does not remember what has come of something.
+const UNKNOWN: &[u8] = b"\"result\":\"unknown\"";
+
 /// What is told of a connection on which nothing is heard.
 const TIMED_OUT: &str = "Connection timed out";
 
@@ -69,8 +72,9 @@ pub(crate) struct Network {
     /// What an end has said of a message that is not whole yet.
     begun: BTreeMap<End, Vec<u8>>,
     accepted: u64,
-    /// How often relays have been connected to sources.
-    pub(crate) to_sources: u64,
+    /// How often it was not known any more what a relay's source may make yet of what it was asked: a source does not
+    /// remember, or the relay has ended.
+    pub(crate) unknown: u64,
     /// Pairs of which the second one hears nothing of the first one.
     pub(crate) cut: BTreeSet<(usize, usize)>,
 }
@@ -147,7 +151,6 @@ impl World {
             }
             return self.event_at(ends_us, node, End::link(node, link).down(TIMED_OUT));
         }
-        self.network.to_sources += u64::from(is_json);
         let theirs = match is_json {
             true => End::session(other, self.accept_client(at, other)),
             false => End::link(other, self.accept(at, node, other)),
@@ -211,6 +214,8 @@ impl World {
         begun.extend_from_slice(bytes);
         while let Some(end) = whole(&begun).expect("servers send JSON") {
             let message: Vec<u8> = begun.drain(..end).collect();
+            let is_unknown = message.windows(UNKNOWN.len()).any(|part| part == UNKNOWN);
+            self.network.unknown += u64::from(is_unknown);
             self.event_at(at, to.node, to.message(message));
         }
         self.network.begun.insert(from, begun);
@@ -302,6 +307,7 @@ impl World {
 
     /// All connections of a server end with its process; nobody is told if its host goes, too.
     pub(crate) fn close_all(&mut self, node: usize, is_told: bool) {
+        self.network.unknown += u64::from(self.nodes[node].is_relay());
         self.network.half_open.retain(|end, _| end.node != node);
         // Nor does it go on to say what it had said before.
         let its = self.network.half_open.values_mut().filter(|gone| gone.node == node);

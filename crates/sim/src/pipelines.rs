@@ -184,13 +184,13 @@ impl World {
         }
     }
 
-    /// The row that is written under the lock of a process. The lock of a relay is that of its source: what it had sent
-    /// to one that it has lost may be made later than what the next one makes.
+    /// The row that is written under the lock of a process. The lock of a relay is that of its source: what another source
+    /// has under it may be made yet, where that one is not asked what has become of it.
     fn guarded_row(&self, (n, life): (usize, u64)) -> Option<String> {
         match self.nodes[n].is_relay() {
             false => Some(format!("guarded {n}-{life}")),
             true if self.locks_at_relays => {
-                Some(format!("guarded {n}-{life}-{}", self.network.to_sources))
+                Some(format!("guarded {n}-{life}-{}", self.network.unknown))
             }
             true => None,
         }
@@ -411,8 +411,9 @@ impl World {
             }
             Asked::Known(turn) | Asked::Guarded(turn) => {
                 let found = result[1]["rows"][0]["n"].as_u64().filter(|_| wrong.is_none());
+                let guarded = self.guarded_row((n, life));
                 let pipeline = &mut self.pipelines[number];
-                if turn != pipeline.turn {
+                if turn != pipeline.turn || guarded != pipeline.guarded {
                     return;
                 }
                 let known = pipeline.known;

@@ -58,8 +58,9 @@ const MIXED_FROM: u64 = 1_000_000;
 /// own, too.
 const READ_UNDER_LOCKS_FROM: u64 = 1_004_000;
 
-/// From this seed on clients of relays take locks, too.
+/// From this seed on, and in some of 64 before, clients of relays take locks, too.
 const LOCKS_AT_RELAYS_FROM: u64 = 1_010_350;
+const LOCKS_AT_RELAYS: [u64; 4] = [6, 14, 30, 46];
 
 /// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
 /// in two of five clocks go at different speeds.
@@ -173,7 +174,8 @@ pub fn run(seed: u64, plan: Plan) -> Run {
     if seed % 4 > 1 {
         world.add_pipelines();
         world.reads_under_locks = seed % 16 == 3 || seed >= READ_UNDER_LOCKS_FROM;
-        world.locks_at_relays = seed >= LOCKS_AT_RELAYS_FROM;
+        world.locks_at_relays =
+            seed >= LOCKS_AT_RELAYS_FROM || LOCKS_AT_RELAYS.contains(&(seed % 64));
     }
     let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));

@@ -577,6 +577,17 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
+        name: "relay-has-a-lock-for-all",
+        places: &[Place {
+            file: "crates/server/src/relays/window.rs",
+            good: "if is_next && !self.is_under_lock_of_others(trigger, session) {",
+            bad: "if is_next && (PLANTED || !self.is_under_lock_of_others(trigger, session)) {",
+        }],
+        test: SERVERS,
+        found_by: "locks",
+        alone: true,
+    },
+    Fault {
         name: "passed-by-its-session",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",

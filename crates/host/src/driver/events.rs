@@ -21,8 +21,7 @@ impl Driver {
         let (events, coverage) = (&mut self.execution.events, &mut self.execution.coverage);
         match Token::decode(ready.token) {
             Token::Session(id) => {
-                let (id, hung_up) = (SessionId(id), ready.hung_up);
-                outside.sessions.on_ready(&outside.poller, id, hung_up, coverage);
+                outside.sessions.on_ready(&outside.poller, SessionId(id), ready, coverage);
             }
             Token::Listener(remote) => {
                 let door = Door::Clients(RemoteId(remote));

@@ -69,6 +69,10 @@ use token::Token;
 /// How long clients may take, all together, to read what is queued when the server exits.
 const EXIT_FLUSH_US: u64 = 1_000_000;
 
+/// Who has not gone round for so much longer than there was nothing to do has stood still (SIGSTOP, or a virtual machine that
+/// moves): clients and relays ask others then.
+const STOOD_STILL: Duration = Duration::from_secs(4);
+
 /// Why the loop paused.
 pub(crate) enum Turn {
     /// Every database is open and every listener has been tried; go on.
@@ -149,6 +153,7 @@ impl Driver {
     pub(crate) fn run(&mut self) -> io::Result<Turn> {
         self.execute_effects();
         let mut now_us = self.outside.monotonic_us();
+        let mut begun_us = now_us;
         loop {
             if let Some(turn) = self.turn() {
                 match &turn {
@@ -166,6 +171,11 @@ impl Driver {
                 return Ok(Turn::Signal(signal));
             }
             let now = self.outside.now();
+            let since_us = now.monotonic_us.saturating_sub(begun_us);
+            let has_stood_still = timeout
+                .is_some_and(|timeout| Duration::from_micros(since_us) > timeout + STOOD_STILL);
+            self.outside.sessions.note_late(has_stood_still, &self.outside.poller);
+            begun_us = now.monotonic_us;
             self.round(now);
             now_us = self.outside.monotonic_us();
             self.note_time(now, now_us);
@@ -222,7 +232,7 @@ impl Driver {
             for ready in ready.drain(..) {
                 if let Token::Session(id) = Token::decode(ready.token) {
                     let (id, coverage) = (SessionId(id), &mut execution.coverage);
-                    outside.sessions.on_ready(&outside.poller, id, ready.hung_up, coverage);
+                    outside.sessions.on_ready(&outside.poller, id, ready, coverage);
                 }
             }
         }

@@ -219,6 +219,11 @@ impl Forwards {
         self.outbound.places_of(session).filter(is_new).collect()
     }
 
+    /// All that are not decided.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        self.by_number.values().map(|forward| &forward.trigger)
+    }
+
     /// Bytes of the messages of all requests that are not decided.
     pub(crate) fn message_bytes(&self) -> usize {
         self.message_bytes

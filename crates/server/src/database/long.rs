@@ -109,6 +109,12 @@ impl Databases {
         waiting.chain(out.filter(move |trigger| trigger.origin.db == id))
     }
 
+    /// Requests that have run, and are not decided.
+    pub(crate) fn has_run(&self, id: DbId) -> impl Iterator<Item = &Trigger> {
+        let done = self.get(id).into_iter().flat_map(|db| db.commits.done());
+        done.filter_map(|done| done.request.as_ref()).map(|(trigger, _)| trigger)
+    }
+
     /// Sets a new transaction aside.
     pub(crate) fn set_aside_new(&mut self, sessions: &mut Sessions, trigger: Trigger) {
         self.set_aside(sessions, trigger, Writes::Accepted);

@@ -113,7 +113,7 @@ impl ChosenIds {
     }
 
     pub(super) fn judge(&self, history: &History, chosen: Chosen) -> Verdict {
-        let find = |id| history.find(id, IdKind::Recorded, std::iter::empty());
+        let find = |id| history.find_state(id);
         match self.by_id.get(&chosen.id) {
             Some(true) => Verdict::Committed,
             Some(false) => Verdict::Never,

@@ -12,7 +12,7 @@ use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::session::gate::Reason;
 use crate::session::locks::Held;
-use crate::work::operations;
+use crate::work::{asserted, operations};
 
 /// What has come of a request that ran in a leader's batch.
 #[derive(Debug)]
@@ -155,6 +155,22 @@ impl Trigger {
             || !self.is_judged() && weir_engine::only_reads_once(&operations(self.message.text()))
     }
 
+    /// Whether it asserts a lock that its session owned, of those that are meant if that has been looked at.
+    pub(crate) fn is_under(&self, name: &str, is_meant: impl Fn(&Held) -> bool) -> bool {
+        match &self.locks {
+            Some(locks) => locks.iter().any(is_meant),
+            None => {
+                let text = self.message.text();
+                text.may_say("assert") && asserted(operations(text).into_iter()).contains(name)
+            }
+        }
+    }
+
+    /// Whether it may wait for rows.
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.is_conversion() && weir_engine::may_wait(&operations(self.message.text()))
+    }
+
     /// Whether it comes to the same on another server, which has other versions of the same rows.
     ///
     /// # Errors
@@ -173,8 +189,7 @@ impl Trigger {
 
     /// Whether it runs at once, and nobody but its session has its id.
     pub(crate) fn runs_once(&self) -> bool {
-        let may_wait = || weir_engine::may_wait(&operations(self.message.text()));
-        !self.is_conversion() && !self.is_judged() && !may_wait()
+        !self.is_conversion() && !self.is_judged() && !self.may_wait()
     }
 }
 

@@ -214,6 +214,13 @@ impl Subscriptions {
         monitors.has_pending() && own.any(|monitor| monitors.is_behind(monitor.key))
     }
 
+    /// The databases that a session watches.
+    pub(crate) fn dbs_of(&self, id: SessionId) -> Vec<DbId> {
+        let mut dbs: Vec<DbId> = self.of(id).iter().map(|monitor| monitor.db).collect();
+        dbs.dedup();
+        dbs
+    }
+
     /// Sends a session what is pending for it: what it changed, it sees before the reply. Of what it is to be
     /// told of each change, as much as a step suffices for. Nothing of databases whose step of this round is
     /// spent: what others have changed there may as well come behind.

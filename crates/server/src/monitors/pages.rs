@@ -384,7 +384,6 @@ impl Subscriptions {
             }
             shell.end_message(session, tail);
             follow.into_iter().for_each(|message| shell.send(session, message));
-            sessions.tell_lock_news(shell, session);
             databases.release(shell, sessions, asker, Reason::Work, Lane::Db(db));
             databases.release(shell, sessions, session, Reason::Message, Lane::Every);
             self.begin_pending(shell, sessions, databases, session);

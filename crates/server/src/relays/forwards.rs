@@ -11,7 +11,6 @@ use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::relays::window::Window;
 use crate::session::locks::Held;
-use crate::work::operations;
 
 /// Most states that are remembered of those that came while requests were with the source. An answer that names
 /// an older one, which the log of changes has lost, too, waits until the connection ends.
@@ -71,6 +70,26 @@ impl Forward {
     }
 }
 
+/// What was sent under locks on a connection that has ended: the source that had it may make it yet, when others have had the
+/// locks. The next source is asked what has come of it, which then is made no more.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    pub(crate) id: Uuid,
+    /// A state that was known before it was sent.
+    pub(crate) since: Uuid,
+    locks: Vec<String>,
+}
+
+impl Doubt {
+    fn of(forward: &Forward) -> Option<Self> {
+        let trigger = &forward.trigger;
+        let since = forward.since.filter(|_| forward.fence == Fence::Locks)?;
+        let locks = trigger.locks.iter().flatten().map(|held| held.name.clone()).collect();
+        let id = trigger.chosen().map_or(trigger.origin.eid, |chosen| chosen.id);
+        Some(Self { id, since, locks })
+    }
+}
+
 /// All requests that the source has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
@@ -95,6 +114,10 @@ pub(crate) struct Forwards {
     /// States that the relay has come to while requests were with the source: the log of changes may have lost
     /// one of them when an answer names it.
     passed: Passed,
+    /// What no source has been asked of.
+    doubts: Vec<Doubt>,
+    /// What the source is asked of, by the numbers of those requests.
+    asked_of: BTreeMap<u64, Doubt>,
 }
 
 /// The last [`PASSED_MAX`] states that a relay has come to.
@@ -198,6 +221,9 @@ impl Forwards {
         let mut lost = self.keep_unsent(&mut keep);
         let refused: BTreeSet<u64> = self.refused.keys().copied().collect();
         let mut all = std::mem::take(&mut self.sent);
+        self.doubts.extend(std::mem::take(&mut self.asked_of).into_values());
+        let doubts = all.values().filter_map(Doubt::of);
+        self.doubts.extend(doubts.inspect(|doubt| self.window.doubt(&doubt.locks)));
         all.append(&mut self.refused);
         for (number, mut forward) in all.into_iter().rev() {
             if refused.contains(&number) {
@@ -220,6 +246,28 @@ impl Forwards {
         self.waiting.values_mut().for_each(|forward| forward.answer = None);
         // Nor need it have what these changed, and it would not say so.
         self.early.drain(..).map(|early| early.trigger).chain(lost).collect()
+    }
+
+    /// What the source is to be asked of. One that knows no ids (`has_ids`) can say nothing, and nobody waits for it.
+    pub(crate) fn take_doubts(&mut self, has_ids: bool) -> Vec<Doubt> {
+        let doubts = std::mem::take(&mut self.doubts);
+        if !has_ids {
+            doubts.iter().for_each(|doubt| self.window.settle(&doubt.locks));
+            return Vec::new();
+        }
+        doubts
+    }
+
+    /// The source has been asked what has come of this, under this number.
+    pub(crate) fn asked_of(&mut self, number: u64, doubt: Doubt) {
+        self.asked_of.insert(number, doubt);
+    }
+
+    /// The source has answered what has come of something; false if it was asked something else.
+    pub(crate) fn is_settled(&mut self, number: u64) -> bool {
+        let doubt = self.asked_of.remove(&number);
+        doubt.iter().for_each(|doubt| self.window.settle(&doubt.locks));
+        doubt.is_some()
     }
 
     /// What waited though the source was there is kept from now on. Answers with what nobody waits for, the last first.
@@ -253,7 +301,7 @@ impl Forwards {
     /// A session has left: what may wait at the source is taken back. The numbers of that.
     pub(crate) fn cancel_all_sent(&mut self, session: SessionId) -> Vec<u64> {
         let is_meant =
-            |forward: &Forward| forward.trigger.origin.is_of(session) && may_wait(&forward.trigger);
+            |forward: &Forward| forward.trigger.origin.is_of(session) && forward.trigger.may_wait();
         let sent = self.sent.iter_mut().filter(|(_, forward)| is_meant(forward));
         let cancel = |(number, forward): (&u64, &mut Forward)| {
             forward.is_canceled = true;
@@ -271,7 +319,7 @@ impl Forwards {
             is_wanted
                 && forward.fence == Fence::Locks
                 && locks.any(|held| !is_held(held))
-                && may_wait(&forward.trigger)
+                && forward.trigger.may_wait()
         };
         let sent = self.sent.iter_mut().filter(|(_, forward)| has_lost(forward));
         let call_back = |(number, forward): (&u64, &mut Forward)| {
@@ -281,16 +329,16 @@ impl Forwards {
         sent.map(call_back).collect()
     }
 
-    /// All that are to be sent, or are with the source.
+    /// All that are to be sent, are with the source, or have not taken effect here.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
         let all = self.waiting.values().chain(self.sent.values()).chain(self.refused.values());
-        all.map(|forward| &forward.trigger)
+        let early = self.early.iter().map(|early| &early.trigger);
+        all.map(|forward| &forward.trigger).chain(early)
     }
 
-    /// Whether anything of a session may wait at the source.
-    pub(crate) fn may_wait(&self, session: SessionId) -> bool {
-        let mut sent = self.sent.values().map(|forward| &forward.trigger);
-        sent.any(|trigger| trigger.origin.is_of(session) && may_wait(trigger))
+    /// Whether something may be made yet that a source before had under a lock.
+    pub(crate) fn is_in_doubt(&self, lock: &str) -> bool {
+        self.window.is_in_doubt(lock)
     }
 
     /// Requests of a session that are to be sent.
@@ -405,11 +453,6 @@ impl Forwards {
         let unknown = sent.chain(unknown).map(trigger).chain(early).chain(converted).collect();
         (known.map(trigger).collect(), unknown)
     }
-}
-
-/// Whether a request may wait at the source, for rows.
-fn may_wait(trigger: &Trigger) -> bool {
-    !trigger.is_conversion() && weir_engine::may_wait(&operations(trigger.message.text()))
 }
 
 #[cfg(test)]

@@ -4,12 +4,10 @@
 //! more of the connection: nobody else's requests would come through. So a client that asks for much waits here, and those
 //! who come behind it go past.
 //!
-//! A request under a lock does not wait for that, nor what its client has asked before it: who takes the lock next may ask
-//! for what is to come behind it.
-//!
 //! To the source the clients of a relay have a lock together, and it runs what different ones ask in any order. So what is
 //! asked for under a lock waits as long as the source has something that another client has asked for under it, who may have
-//! left since, or lost it.
+//! left since, or lost it; and as long as nobody knows what has become of something that a source before had under it, which
+//! may stand still with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +28,8 @@ pub(super) struct Window {
     at_source: BTreeMap<SessionId, Asked>,
     /// How many requests the source has under each lock, and whose.
     under: BTreeMap<String, BTreeMap<SessionId, usize>>,
+    /// How many requests a source before had under each lock that may be made yet.
+    in_doubt: BTreeMap<String, usize>,
 }
 
 /// What the source has of a client.
@@ -64,15 +64,10 @@ impl Window {
             let place = *self.ready.first()?;
             let trigger = of(place);
             let Some(session) = trigger.origin.session() else { return Some(place) };
-            let before = self.held.get(&session).and_then(BTreeSet::first).copied();
-            let may_go = |place| !self.is_under_lock_of_others(of(place), session);
-            if trigger.has_locks() && may_go(place) && before.is_none_or(may_go) {
-                return Some(before.unwrap_or(place));
-            }
-            let asked = self.at_source.get(&session);
-            let is_too_much =
-                asked.is_some_and(|asked| asked.bytes + trigger.message.len() > CLIENT_BYTES_MAX);
-            if !trigger.has_locks() && before.is_none() && !is_too_much {
+            let bytes = self.at_source.get(&session).map_or(0, |asked| asked.bytes);
+            let has_room = bytes == 0 || bytes + trigger.message.len() <= CLIENT_BYTES_MAX;
+            let is_next = has_room && !self.held.contains_key(&session);
+            if is_next && !self.is_under_lock_of_others(trigger, session) {
                 return Some(place);
             }
             self.ready.remove(&place);
@@ -80,10 +75,36 @@ impl Window {
         }
     }
 
-    /// Whether the source has something that others have asked for under a lock that a client asserts.
+    /// Whether something that others have asked for under a lock that a client asserts is to come first.
     fn is_under_lock_of_others(&self, trigger: &Trigger, session: SessionId) -> bool {
-        let mut sessions = locks(trigger).filter_map(|name| self.under.get(name));
-        sessions.any(|sessions| sessions.keys().any(|other| *other != session))
+        locks(trigger).any(|name| {
+            let mut sessions = self.under.get(name).into_iter().flat_map(BTreeMap::keys);
+            self.is_in_doubt(name) || sessions.any(|other| *other != session)
+        })
+    }
+
+    /// Whether something may be made yet that a source before had under this lock.
+    pub(super) fn is_in_doubt(&self, lock: &str) -> bool {
+        self.in_doubt.contains_key(lock)
+    }
+
+    /// Something may be made yet that a source before had under these locks.
+    pub(super) fn doubt(&mut self, locks: &[String]) {
+        for name in locks {
+            *self.in_doubt.entry(name.clone()).or_default() += 1;
+        }
+    }
+
+    /// That has been made, or is not to be.
+    pub(super) fn settle(&mut self, locks: &[String]) {
+        for name in locks {
+            let count = self.in_doubt.get_mut(name).expect("it was in doubt");
+            *count -= 1;
+            if *count == 0 {
+                self.in_doubt.remove(name);
+            }
+        }
+        self.release_all();
     }
 
     /// The source has been asked.
@@ -234,17 +255,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_a_lock_goes_and_takes_with_it_what_its_client_has_asked_before() {
+    fn what_is_under_a_lock_waits_in_its_order() {
         let requests = Requests::new(&[
             (1, 2 * HALF, false),
-            (1, 2 * HALF, false),
-            (1, HALF, false),
-            (2, 9, false),
-            (1, HALF, true),
             (1, 9, false),
+            (1, HALF, true),
+            (2, 9, true),
+            (1, 9, true),
         ]);
         let mut window = requests.window();
-        assert_eq!(requests.send(&mut window), [0, 3, 1, 2, 4]);
+        assert_eq!(requests.send(&mut window), [0, 3]);
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [1]);
+        window.answered(requests.of(3));
+        assert_eq!(requests.send(&mut window), [2, 4]);
     }
 
     #[test]
@@ -267,6 +291,21 @@ mod tests {
         assert_eq!(requests.send(&mut window), [0; 0]);
         window.answered(requests.of(1));
         assert_eq!(requests.send(&mut window), [5]);
+    }
+
+    #[test]
+    fn what_is_under_a_lock_waits_for_what_a_source_before_had_under_it() {
+        let requests = Requests::new(&[(1, 9, true), (1, 9, true), (2, 9, false)]);
+        let mut window = requests.window();
+        let doubt = ["l".to_owned()];
+        window.lost();
+        window.doubt(&doubt);
+        window.doubt(&doubt);
+        assert_eq!(requests.send(&mut window), [2]);
+        window.settle(&doubt);
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.settle(&doubt);
+        assert_eq!(requests.send(&mut window), [0, 1]);
     }
 
     #[test]

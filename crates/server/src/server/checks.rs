@@ -107,7 +107,12 @@ impl Server {
     pub(super) fn check(&mut self, session: SessionId, message: Vec<u8>, locks: Option<Vec<Held>>) {
         self.sessions.hold(session, Reason::Check, Lane::Every);
         let (came_us, bytes) = (self.shell.now_us(), message.len());
-        let work = self.shell.send_out(Asker::Session(session), Work::Examine(message));
+        // All clients of a relay wait for what one of them sends, which is soon looked at.
+        let asker = match self.sessions.has_channels(session) {
+            true => Asker::Server,
+            false => Asker::Session(session),
+        };
+        let work = self.shell.send_out(asker, Work::Examine(message));
         let locks = locks.unwrap_or_else(|| self.sessions.owned_locks(session));
         self.checks.out.insert(work, Check { session, came_us, bytes, locks, canceled: vec![] });
     }

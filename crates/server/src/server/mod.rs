@@ -8,6 +8,7 @@ mod clustering;
 mod commands;
 mod delivering;
 mod ending;
+mod locks;
 mod opening;
 mod reconfiguring;
 mod relaying;
@@ -115,7 +116,7 @@ impl Server {
             Event::BadStream { session, error } => self.bad_stream(session, &error),
             Event::Closed { session, error } => self.closed(session, error.as_deref()),
             Event::Blocked { session } => {
-                self.sessions.set_blocked(&mut self.shell, session, true);
+                self.sessions.set_blocked(session, true);
             }
             Event::Drained { session } => self.drained(session),
             Event::Appended { db, result } => self.appended(db, &result),
@@ -214,6 +215,9 @@ impl Server {
         }
         if !self.states.is_empty() {
             self.run_states();
+        }
+        if self.sessions.has_lock_news() {
+            self.tell_of_locks();
         }
         self.end_who_exceeds();
         self.databases.flush_if_due(&mut self.shell, &mut self.sessions);
@@ -371,7 +375,7 @@ impl Server {
     /// A session's outbox is empty again: what waited for that may go.
     fn drained(&mut self, id: SessionId) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        sessions.set_blocked(shell, id, false);
+        sessions.set_blocked(id, false);
         sessions.heard(shell, id);
         subscriptions.feed(shell, sessions, databases, id);
         databases.want_updates(shell);

@@ -110,32 +110,13 @@ impl Server {
             About::Probe => Lane::Probe,
             // Where nobody else is asked a conversion is made at once, and is answered first, as by the reference.
             About::Echo if self.has_others() => Lane::Echo,
-            About::Unlock(name) if self.is_under_lock(id, *name) => Lane::Unlock,
+            About::Echo if self.sessions.has_unlock(id) => Lane::Aside,
+            About::Cancel => Lane::Aside,
+            About::Unlock(name) if self.has_under_lock(id, *name) => Lane::Unlock,
             About::Echo | About::None | About::Lock | About::Unlock(_) => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }
-    }
-
-    /// Whether a session has a lock for which others wait, and has asked for something under it that is not made yet: the next
-    /// owner comes behind that. What waits at a relay's source may wait for what the next owner does.
-    fn is_under_lock(&self, id: SessionId, name: Text<'_>) -> bool {
-        let Some(name) = name.str().filter(|name| self.sessions.is_waited_for(id, name)) else {
-            return false;
-        };
-        let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
-        let is_his = |trigger: &Trigger| {
-            trigger.origin.is_of(id) && trigger.locks.as_deref().is_some_and(is_under)
-        };
-        let session = self.sessions.get(id).expect("it has sent this");
-        let mut relays = self.relays.by_db.values();
-        if relays.any(|relay| relay.forwards.may_wait(id)) {
-            return false;
-        }
-        let here = |db| self.databases.unfinished(db).chain(self.databases.to_forward(db));
-        session.gate().has_coming(|marks| marks.locks.as_deref().is_some_and(is_under))
-            || self.databases.iter().any(|(db, _)| here(db).any(is_his))
-            || self.relays.by_db.values().any(|relay| relay.forwards.iter().any(is_his))
     }
 
     /// What others may ask for of a message that waits.
@@ -181,6 +162,7 @@ impl Server {
             }
             About::Probe
             | About::Echo
+            | About::Cancel
             | About::None
             | About::Lock
             | About::Unlock(_)
@@ -702,18 +684,13 @@ impl Server {
         Ok(Reply::Later)
     }
 
-    fn check_may_lock(&self, id: SessionId) -> Result<(), Reply> {
+    pub(super) fn check_may_lock(&self, id: SessionId) -> Result<(), Reply> {
         let session = self.sessions.get(id).expect("its request is being handled");
         if session.identity().read_only || self.databases.are_all_backups() {
             let text = "lock and unlock methods not allowed, DB server is read only.";
             return Err(Reply::error_string(text));
         }
         Ok(())
-    }
-
-    fn lock(&mut self, id: SessionId, params: Text<'_>, mode: LockMode) -> Handled {
-        self.check_may_lock(id)?;
-        self.sessions.lock(&mut self.shell, id, params, mode)
     }
 
     fn set_db_change_aware(&mut self, session: SessionId, params: Text<'_>) -> Handled {

@@ -32,6 +32,8 @@ pub(super) enum Turn {
     /// A reply whose own updates have not been composed, which takes the tables, and a session
     /// that takes updates.
     Untold(Answer),
+    /// A lock has become a session's own, which is to be told what came before that first.
+    Locks(SessionId),
     /// Rows that monitors begin with.
     Initial(Begun),
     /// What other conditions make appear and vanish.
@@ -296,7 +298,7 @@ impl Server {
                 }
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
-                Turn::Untold(Answer { session, .. }) => {
+                Turn::Untold(Answer { session, .. }) | Turn::Locks(session) => {
                     let told = session.connection();
                     is_away() && self.subscriptions.has_pending(&self.databases, id, told)
                         || self.is_told_later(id, told)
@@ -339,6 +341,7 @@ impl Server {
                 databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));
             }
             Turn::Answer(answer) | Turn::Untold(answer) => self.give(db, answer),
+            Turn::Locks(session) => self.tell_of_locks_of(session),
             Turn::Initial(begun) => {
                 subscriptions.give_initial(shell, sessions, databases, begun);
             }
@@ -382,7 +385,7 @@ impl Server {
 
     /// Whether there is something to tell a session of a database that is not for now: the session
     /// takes no updates, or others come first.
-    fn is_told_later(&mut self, db: DbId, session: SessionId) -> bool {
+    pub(super) fn is_told_later(&mut self, db: DbId, session: SessionId) -> bool {
         let Self { sessions, databases, subscriptions, .. } = self;
         let of_session = || sessions.get(session);
         let is_mute = sessions.are_any_mute()
@@ -431,7 +434,7 @@ impl Server {
 
     /// Whether there is more to tell a session of each change than one step: it is told that much in this
     /// round, if it has not been, and others do not come first.
-    fn is_fed_later(&mut self, db: DbId, session: SessionId) -> bool {
+    pub(super) fn is_fed_later(&mut self, db: DbId, session: SessionId) -> bool {
         let Self { shell, sessions, databases, round, .. } = self;
         let is_fed = round.fed.contains(&(db, session));
         let has_more = databases.feed_session(shell, sessions, (db, session), !is_fed);

@@ -51,6 +51,11 @@ impl Sessions {
         session.into_iter().flat_map(|session| &session.channels).copied().collect()
     }
 
+    /// Whether a connection asks for several clients.
+    pub(crate) fn has_channels(&self, connection: SessionId) -> bool {
+        self.by_id.get(&connection).is_some_and(|session| !session.channels.is_empty())
+    }
+
     /// A request for a channel has passed the connection's gate: whether it is handled right away.
     pub(crate) fn passes_into(&mut self, channel: SessionId, lane: Lane) -> bool {
         let round = self.round;

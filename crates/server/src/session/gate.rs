@@ -77,6 +77,8 @@ pub(crate) enum Lane {
     /// `echo`, by which a client finds out whether anybody is there, at a server that asks others. A relay takes as
     /// long for a conversion as all its rows are under way, and who probes it meanwhile is answered.
     Echo,
+    /// `cancel`, and `echo` elsewhere behind an `unlock` that waits: only a conversion comes first.
+    Aside,
     /// No database.
     None,
     /// A database, but for a channel of the connection: it waits there.
@@ -98,9 +100,13 @@ impl Lane {
     fn db(self) -> Option<DbId> {
         match self {
             Self::Db(db) | Self::Leader(db) | Self::Conversion(db) => Some(db),
-            Self::Probe | Self::Echo | Self::None | Self::Channel | Self::Unlock | Self::Every => {
-                None
-            }
+            Self::Probe
+            | Self::Echo
+            | Self::Aside
+            | Self::None
+            | Self::Channel
+            | Self::Unlock
+            | Self::Every => None,
         }
     }
 
@@ -108,9 +114,11 @@ impl Lane {
     fn waits_behind(self, other: Self) -> bool {
         match (self, other) {
             (Self::Echo, Self::Echo)
+            | (Self::Aside, Self::Aside | Self::Conversion(_))
             | (Self::None, Self::None)
             | (Self::Channel, Self::Channel) => true,
-            (Self::Probe | Self::Echo, _) | (_, Self::Probe | Self::Echo) => false,
+            (Self::Probe | Self::Echo | Self::Aside, _)
+            | (_, Self::Probe | Self::Echo | Self::Aside) => false,
             (Self::Unlock, _) | (_, Self::Unlock | Self::Conversion(_)) => true,
             (_, Self::None) => false,
             (Self::None, _) => false,
@@ -280,10 +288,14 @@ impl Gate {
                 return Some(at);
             }
             if matches!(lane, Lane::Every | Lane::Unlock | Lane::Conversion(_)) {
-                // Everything behind it waits for it, but for `echo`.
-                let is_echo = |queued: &Queued| queued.lane == Lane::Echo;
-                let may_pass = !self.is_held(Lane::Echo);
-                return self.queue.iter().position(is_echo).filter(|_| may_pass);
+                // Everything behind it waits for it, but for this.
+                let passes = |queued: &Queued| {
+                    let other = queued.lane;
+                    matches!(other, Lane::Echo | Lane::Aside)
+                        && !other.waits_behind(lane)
+                        && !self.is_held(other)
+                };
+                return self.queue.iter().position(passes);
             }
             if !before.contains(&lane) {
                 before.push(lane);
@@ -334,6 +346,18 @@ impl Gate {
     pub(super) fn forget_database(&mut self, db: DbId) {
         for queued in self.queue.iter_mut().filter(|queued| queued.lane.db() == Some(db)) {
             queued.lane = Lane::Every;
+        }
+    }
+
+    /// Whether an `unlock` waits for what is asked for under the lock.
+    pub(super) fn has_unlock(&self) -> bool {
+        self.queue.iter().any(|queued| queued.lane == Lane::Unlock)
+    }
+
+    /// An `unlock` waits no more for what is asked for under the lock.
+    pub(super) fn let_unlock_pass(&mut self) {
+        for queued in self.queue.iter_mut().filter(|queued| queued.lane == Lane::Unlock) {
+            queued.lane = Lane::None;
         }
     }
 
@@ -481,13 +505,39 @@ mod tests {
         for lane in [Lane::None, A, B, Lane::Unlock, Lane::Every] {
             assert!(!gate.may_pass(lane));
         }
-        assert!(gate.may_pass(Lane::Probe) && gate.may_pass(Lane::Echo));
+        for lane in [Lane::Probe, Lane::Echo, Lane::Aside] {
+            assert!(gate.may_pass(lane));
+        }
         gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
         assert!(pop(&mut gate).is_none());
+        gate.push_back(message("cancel"), Lane::Aside, Marks::default(), usize::MAX);
+        assert_eq!(pop(&mut gate).as_deref(), Some("cancel"));
         gate.release(Reason::Work, A);
         for text in ["under it", "unlock", "lock"] {
             assert_eq!(pop(&mut gate).as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn who_gives_up_a_lock_behind_what_waits_for_its_next_owner_does_so_at_once() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Forwarded, A);
+        gate.push_back(message("reads"), A, Marks::default(), usize::MAX);
+        gate.push_back(message("unlock"), Lane::Unlock, Marks::default(), usize::MAX);
+        gate.let_unlock_pass();
+        assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
+        assert!(pop(&mut gate).is_none());
+    }
+
+    #[test]
+    fn a_conversion_comes_before_what_else_would_not_wait() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Closed, A);
+        let convert = Lane::Conversion(DbId(1));
+        gate.push_back(message("convert"), convert, Marks::default(), usize::MAX);
+        assert!(!gate.may_pass(Lane::Aside) && gate.may_pass(Lane::Echo));
+        gate.push_back(message("cancel"), Lane::Aside, Marks::default(), usize::MAX);
+        assert!(pop(&mut gate).is_none());
     }
 
     #[test]

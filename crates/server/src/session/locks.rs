@@ -2,7 +2,7 @@
 //!
 //! Locks belong to the server, not to a database.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_data::Error;
 use weir_json::Text;
@@ -94,6 +94,8 @@ pub(super) struct Locks {
     ended: VecDeque<(SessionId, String, u64)>,
     /// What the locks of all sessions occupy.
     pub(super) bytes: usize,
+    /// Sessions that have to be told of locks.
+    to_tell: BTreeSet<SessionId>,
 }
 
 /// What a lock of a session occupies: its name stands among the session's, in front of a queue, and
@@ -190,12 +192,6 @@ impl Sessions {
         self.locks.owner(name) == Some(id.connection())
     }
 
-    /// Whether the session owns the lock, and others wait for it.
-    pub(crate) fn is_waited_for(&self, id: SessionId, name: &str) -> bool {
-        let queue = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name));
-        queue.is_some_and(|queue| queue.sessions.len() > 1)
-    }
-
     /// Whether anybody owns the lock.
     pub(crate) fn is_locked(&self, name: &str) -> bool {
         self.locks.owner(name).is_some()
@@ -289,13 +285,14 @@ impl Sessions {
         asserted(operations).iter().filter_map(|name| self.held_by(id, name)).collect()
     }
 
-    /// `lock` and `steal`.
+    /// `lock` and `steal`. Of a lock that is not free yet, for something of its last owner under it is not decided, the
+    /// session is told when it is.
     pub(crate) fn lock(
         &mut self,
         shell: &mut Shell,
         id: SessionId,
         params: Text<'_>,
-        mode: LockMode,
+        (mode, is_free): (LockMode, bool),
     ) -> Handled {
         let method = if mode == LockMode::Wait { "lock" } else { "steal" };
         let name = lock_name(params, method)?;
@@ -320,8 +317,12 @@ impl Sessions {
             }
         };
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
-        session.locks.insert(name, Lock { mode, is_owned: is_owner, told: 0 });
-        let result: &[u8] = if is_owner { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
+        let is_told = is_owner && is_free;
+        session.locks.insert(name.clone(), Lock { mode, is_owned: is_told, told: 0 });
+        if is_owner && !is_told {
+            self.notify_lock(shell, id, LOCKED, &name);
+        }
+        let result: &[u8] = if is_told { b"{\"locked\":true}" } else { b"{\"locked\":false}" };
         Ok(Reply::Result(result.to_vec()))
     }
 
@@ -350,12 +351,12 @@ impl Sessions {
         }
     }
 
-    /// Tells a session of a lock. One that does not read is told later of the last two things that
-    /// have happened to it: how it ended, and that it was stolen, if it was.
+    /// Tells a session of a lock: that it is its own, once it has been told what comes before that. One that does not
+    /// read is told later of the last two things that have happened to it: how it ended, and that it was stolen, if it was.
     fn notify_lock(&mut self, shell: &mut Shell, id: SessionId, method: &'static str, lock: &str) {
-        let must_wait = shell.is_in_message(id);
+        let takes_notices = self.takes_notices(shell, id);
         let Some(session) = self.by_id.get_mut(&id) else { return };
-        if !session.is_blocked && !must_wait {
+        if method == STOLEN && takes_notices && !session.lock_news.contains_key(lock) {
             return session.tell_lock(shell, id, lock, method);
         }
         let news = session.lock_news.entry(lock.to_owned()).or_default();
@@ -365,14 +366,35 @@ impl Sessions {
             }
             news.push(method);
         }
+        self.keep_lock_news(id);
     }
 
-    /// Tells a session what has happened to its locks while it could not be told, if it can now.
+    /// Whether sessions have to be told of locks.
+    pub(crate) fn has_lock_news(&self) -> bool {
+        !self.locks.to_tell.is_empty()
+    }
+
+    /// Those sessions, which are told now, or kept.
+    pub(crate) fn take_lock_news(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.locks.to_tell)
+    }
+
+    /// A session has to be told of its locks.
+    pub(crate) fn keep_lock_news(&mut self, id: SessionId) {
+        if self.has(id) {
+            self.locks.to_tell.insert(id);
+        }
+    }
+
+    /// The locks that have become a session's own, which it has not been told.
+    pub(crate) fn new_locks(&self, id: SessionId) -> impl Iterator<Item = &str> {
+        let news = self.get(id).into_iter().flat_map(|session| &session.lock_news);
+        news.filter(|(_, news)| news.contains(&LOCKED)).map(|(name, _)| name.as_str())
+    }
+
+    /// Tells a session what has happened to its locks.
     pub(crate) fn tell_lock_news(&mut self, shell: &mut Shell, id: SessionId) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
-        if session.is_blocked || shell.is_in_message(id) {
-            return;
-        }
         for (lock, news) in std::mem::take(&mut session.lock_news) {
             news.into_iter().for_each(|method| session.tell_lock(shell, id, &lock, method));
         }

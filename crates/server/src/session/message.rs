@@ -43,6 +43,8 @@ pub(crate) enum About<'m> {
     Probe,
     /// Nothing but whether the server is there.
     Echo,
+    /// A transaction that its client wants no more.
+    Cancel,
     /// No database.
     None,
     /// A lock that the session asks for.
@@ -71,7 +73,7 @@ impl<'m> About<'m> {
                 id,
             })) => Self::Transaction { id, params, has_channel: names_channel(method, params) },
             Some(Ok(Message::Request { method, params, .. })) => Self::of_request(method, params),
-            Some(Ok(Message::Notification { method: "cancel", .. })) => Self::None,
+            Some(Ok(Message::Notification { method: "cancel", .. })) => Self::Cancel,
             Some(Ok(Message::Reply { .. } | Message::Error { .. })) => Self::Probe,
             Some(Ok(Message::Notification { .. }) | Err(_)) | None => Self::Unknown,
         }

@@ -244,13 +244,12 @@ impl Sessions {
     }
 
     /// The shell has said whether the session's outbox is too full for updates.
-    pub(crate) fn set_blocked(&mut self, shell: &mut Shell, id: SessionId, is_blocked: bool) {
+    pub(crate) fn set_blocked(&mut self, id: SessionId, is_blocked: bool) {
         let was_blocked =
             self.change(id, |session| std::mem::replace(&mut session.is_blocked, is_blocked));
         match (was_blocked, is_blocked) {
             (Some(false), true) => self.hold(id, Reason::Behind, Lane::Every),
             (Some(true), false) => {
-                self.tell_lock_news(shell, id);
                 self.release(id, Reason::Behind, Lane::Every);
             }
             _ => {}
@@ -299,6 +298,28 @@ impl Sessions {
         let changed = change(gate);
         self.queued_bytes += gate.queued_bytes();
         Some(changed)
+    }
+
+    /// Whether an `unlock` of a session waits for what it has asked for under the lock.
+    pub(crate) fn has_unlock(&self, id: SessionId) -> bool {
+        self.by_id.get(&id).is_some_and(|session| session.gate.has_unlock())
+    }
+
+    /// Nobody who gives up a lock waits any more for what he has asked for under it.
+    pub(crate) fn let_all_unlocks_pass(&mut self) {
+        let meant = self.by_id.iter().filter(|(_, session)| session.gate.has_unlock());
+        let meant: Vec<SessionId> = meant.map(|(id, _)| *id).collect();
+        meant.into_iter().for_each(|id| self.let_unlock_pass(id, || true));
+    }
+
+    /// Something that a session has asked for goes elsewhere, and may wait there for the next owner of a lock, if it
+    /// `may_wait`: what is asked for behind it to give the lock up does not wait for it.
+    pub(crate) fn let_unlock_pass(&mut self, id: SessionId, may_wait: impl FnOnce() -> bool) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        if session.gate.has_unlock() && may_wait() {
+            session.gate.let_unlock_pass();
+            self.look_at(id);
+        }
     }
 
     /// Queues the session for its next message, if one may be handled.

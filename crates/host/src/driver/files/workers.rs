@@ -10,7 +10,8 @@
 //!    long goes on, however many short ones come.
 //! 4. What a client has no interest in any more is not begun, and is told to stop if it has.
 //! 5. [`BEGUN_MAX`] clients have something begun that may rest. Who has had a long turn just now
-//!    leaves [`SPARE_MAX`] of these places to others; and while somebody waits for a place, what was
+//!    leaves [`SPARE_MAX`] of these places to others, but for one at a time that has let pass all it
+//!    had to; and while somebody waits for a place, what was
 //!    asked for first runs to its end, beside the turns of the others. What is nobody's in
 //!    particular, as updates of a database, needs no place, and goes first among those that have
 //!    waited for less than twice [`PASSED_BY_MAX`] turns.
@@ -106,6 +107,8 @@ struct Turns {
     begun: BTreeMap<WorkId, Word>,
     /// What of the begun work takes a place.
     taken: BTreeSet<WorkId>,
+    /// Which of that took a spare place, though its client had had a long turn.
+    overdue: Option<WorkId>,
     threads: usize,
     /// Threads with nothing to do.
     idle: usize,
@@ -123,6 +126,19 @@ struct Wishes {
     standing: Option<(Kind, Standing)>,
     /// Since when the client has its turn.
     since: Option<Instant>,
+}
+
+impl Wishes {
+    /// What comes next.
+    fn kind(&self, had_much: bool) -> Kind {
+        match (self.resting, self.waiting.front()) {
+            (Some(_), _) => Kind::Resting,
+            (None, Some(task)) if !task.takes_place => Kind::Free,
+            (None, Some(_)) if had_much => Kind::Sated,
+            (None, Some(_)) => Kind::Fresh,
+            (None, None) => unreachable!("who has nothing to do waits for no turn"),
+        }
+    }
 }
 
 /// What a client that waits for a turn is to do in it.
@@ -277,14 +293,13 @@ impl Turns {
         };
         let had_much = place > self.given + PASSED_BY_MAX / 2;
         let wishes = self.wishes(client);
-        let kind = match (wishes.resting, wishes.waiting.front()) {
-            (Some(_), _) => Kind::Resting,
-            (None, Some(task)) if !task.takes_place => Kind::Free,
-            (None, Some(_)) if had_much => Kind::Sated,
-            (None, Some(_)) => Kind::Fresh,
-            (None, None) => unreachable!("who has nothing to do waits for no turn"),
+        let kind = wishes.kind(had_much);
+        let is_thrown_away = kind == Kind::Free
+            && wishes.waiting.front().is_some_and(|task| task.word == Word::Stop);
+        let standing = match is_thrown_away {
+            true => self.order.push_first(client, kind),
+            false => self.order.push_last(client, kind, place),
         };
-        let standing = self.order.push_last(client, kind, place);
         self.wishes(client).standing = Some(standing);
     }
 
@@ -308,21 +323,30 @@ impl Turns {
     /// Gives the next client a turn, if one may have it.
     fn give_turn(&mut self, may_begin: bool, now: Instant) -> bool {
         let first = || {
-            let may_go =
-                |kind: &Kind| *kind == Kind::Resting || may_begin && self.has_place_for(*kind);
+            let may_go = |kind: &Kind| match kind {
+                Kind::Resting => true,
+                Kind::Sated => may_begin && (self.has_place_for(*kind) || self.may_overdue_begin()),
+                Kind::Free | Kind::Fresh => may_begin && self.has_place_for(*kind),
+            };
             let first =
                 Kind::ALL.into_iter().filter(may_go).filter_map(|kind| self.order.first(kind));
             first.min_by_key(|(standing, _)| *standing).map(|(_, client)| client)
         };
         let Some(client) = self.first_to_end().or_else(first) else { return false };
+        let has_own_place = self.has_place_for(Kind::Sated);
         let wishes = self.wishes(client);
         wishes.since = Some(now);
         let standing = wishes.standing.take().expect("who is given a turn has waited for it");
+        let kind = standing.0;
         if let Some(id) = wishes.resting.take() {
             self.to_resume.insert(id);
         } else {
             let task = wishes.waiting.pop_front().expect("who has nothing to do has no turn");
             self.begun.insert(task.id, task.word);
+            let is_overdue = kind == Kind::Sated && !has_own_place;
+            if is_overdue {
+                self.overdue = Some(task.id);
+            }
             if task.takes_place {
                 self.taken.insert(task.id);
             }
@@ -339,6 +363,14 @@ impl Turns {
         kind.places_left_min().is_none_or(|least| self.taken.len() + least <= BEGUN_MAX)
     }
 
+    /// Whether the first of those that had a long turn has let pass all it had to, and may take a spare place: always
+    /// others might come who have had none.
+    fn may_overdue_begin(&self) -> bool {
+        let first = self.order.first(Kind::Sated);
+        let is_due = first.is_some_and(|((place, _), _)| place <= self.given);
+        is_due && self.overdue.is_none() && self.has_place_for(Kind::Fresh)
+    }
+
     /// Who rests and whose work is to end first, for others wait for its place.
     fn first_to_end(&self) -> Option<Client> {
         let first = self.taken.first()?;
@@ -347,12 +379,17 @@ impl Turns {
         (self.clients[&client].resting == Some(*first)).then_some(client)
     }
 
+    fn is_begun_no_more(&mut self, id: WorkId) {
+        self.begun.remove(&id);
+        self.taken.remove(&id);
+        self.overdue = self.overdue.filter(|overdue| *overdue != id);
+    }
+
     /// There is no thread for what was given its first turn last.
     fn put_back(&mut self) {
         let Some(task) = self.ready.pop_back() else { return };
         self.running -= 1;
-        self.begun.remove(&task.id);
-        self.taken.remove(&task.id);
+        self.is_begun_no_more(task.id);
         let client = task.client;
         let wishes = self.wishes(client);
         wishes.since = None;
@@ -371,8 +408,7 @@ impl Turns {
     fn end(&mut self, client: Client, id: WorkId, now: Instant) {
         self.end_turn(client, now);
         self.of.remove(&id);
-        self.begun.remove(&id);
-        self.taken.remove(&id);
+        self.is_begun_no_more(id);
         if self.wishes(client).waiting.is_empty() {
             self.clients.remove(&client);
         } else {
@@ -393,11 +429,14 @@ impl Turns {
             let task = wishes.waiting.iter_mut().find(|task| task.id == id);
             let task = task.expect("what has not begun waits");
             task.word = word.max(task.word);
+            // What is only thrown away does not wait for a place: its message stays as long.
+            task.takes_place &= task.word != Word::Stop;
         }
         // What ends soon goes first.
         let Some(standing) = wishes.standing.filter(|_| word == Word::Stop) else { return false };
         self.order.remove(standing);
-        wishes.standing = Some(self.order.push_first(client, standing.0));
+        let kind = wishes.kind(standing.0 == Kind::Sated);
+        wishes.standing = Some(self.order.push_first(client, kind));
         true
     }
 }
@@ -667,6 +706,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_thrown_away_needs_no_place() {
+        let mut turns = Turns::default();
+        fill(&mut turns);
+        add(&mut turns, A, 100);
+        add(&mut turns, A, 101);
+        assert!(turns.say(WorkId(101), Word::Stop) && turns.say(WorkId(100), Word::Stop));
+        let mut given = Vec::new();
+        while let Some(id) = next(&mut turns).filter(|_| given.len() < 4) {
+            given.push(id);
+            if id.0 >= 100 {
+                turns.end(A, id, now());
+            }
+        }
+        assert_eq!(given[..2], [100, 101].map(WorkId));
+    }
+
+    #[test]
     fn what_is_nobody_s_needs_no_place() {
         let mut turns = Turns::default();
         fill(&mut turns);
@@ -693,7 +749,14 @@ mod tests {
         add(&mut turns, A, 400);
         let given: Vec<_> = std::iter::from_fn(|| next(&mut turns)).collect();
         assert!(given.contains(&WorkId(400)), "{given:?}");
-        assert!(given.iter().all(|id| !(300..303).contains(&id.0)), "{given:?}");
+        // One of the three is not passed for ever, however many others come.
+        let places = (0..).zip(&given).filter(|(_, id)| (300..303).contains(&id.0));
+        let places: Vec<u64> = places.map(|(place, _)| place).collect();
+        assert!(matches!(places[..], [place] if place >= PASSED_BY_MAX), "{given:?}");
+        // The next one of them may begin when that is done.
+        assert_eq!(turns.overdue, Some(WorkId(300)));
+        turns.end(three[0], WorkId(300), later);
+        assert_eq!(next(&mut turns), Some(WorkId(301)));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) struct Shell {
     pub(super) sessions: Sessions,
     pub(super) coverage: Coverage,
     pub(super) now_us: u64,
+    has_stood_still: bool,
 }
 
 impl Shell {
@@ -33,6 +34,7 @@ impl Shell {
             sessions: Sessions::new(input_bytes_max, usize::MAX),
             coverage: Coverage::default(),
             now_us: 0,
+            has_stood_still: false,
         }
     }
 
@@ -59,12 +61,13 @@ impl Shell {
         let mut ready = Vec::new();
         self.poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
         self.now_us += 1;
+        self.sessions.note_late(self.has_stood_still, &self.poller);
         self.sessions.begin_round(self.now_us, &mut self.coverage);
         self.sessions.put_in_turn(&mut ready);
         for ready in ready {
             let Token::Session(id) = Token::decode(ready.token) else { panic!("{ready:?}") };
             let (poller, coverage) = (&self.poller, &mut self.coverage);
-            self.sessions.on_ready(poller, SessionId(id), ready.hung_up, coverage);
+            self.sessions.on_ready(poller, SessionId(id), ready, coverage);
         }
         self.sessions.expire(&self.poller, self.now_us);
         self.sessions.resume_paused(&self.poller);
@@ -178,6 +181,22 @@ fn a_half_closed_client_is_heard_to_the_end() {
     let mut answers = String::new();
     client.read_to_string(&mut answers).unwrap();
     assert_eq!(answers, "[10][20]");
+}
+
+#[test]
+fn who_has_gone_while_the_process_stood_still_is_not_heard() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let ((_, mut gone), (_, mut there)) = (shell.connect(), shell.connect());
+    gone.write_all(b"[1]").unwrap();
+    drop(gone);
+    there.write_all(b"[2][3]").unwrap();
+    shell.has_stood_still = true;
+    let mut events = shell.round();
+    events.sort();
+    assert_eq!(events, ["closed", "message [2]"]);
+    shell.has_stood_still = false;
+    drop(there);
+    assert_eq!(shell.rounds(), [["message [3]"], ["closed"]], "others have their say");
 }
 
 #[test]

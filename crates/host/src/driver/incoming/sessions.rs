@@ -62,6 +62,8 @@ pub(crate) struct Sessions {
     now_us: u64,
     /// The number of this round; a client is served once a round.
     round: u64,
+    /// What is ready in this round may have been for as long as the process stood still.
+    is_late: bool,
     /// Bytes written in this round to clients that had been blocked.
     round_bytes: usize,
     /// Bytes read in this round of big messages.
@@ -127,6 +129,7 @@ impl Sessions {
             admission: Admission::new(input_bytes_max),
             now_us: 0,
             round: 0,
+            is_late: false,
             round_bytes: 0,
             round_read_bytes: 0,
             unwritten: None,
@@ -247,6 +250,11 @@ impl Sessions {
         }
     }
 
+    /// What was reported last may have been ready for long, if the process `has_stood_still`.
+    pub(crate) fn note_late(&mut self, has_stood_still: bool, poller: &Poller) {
+        self.is_late = has_stood_still || self.is_late && poller.goes_on();
+    }
+
     /// Puts clients first that did not have their turn in the last round.
     pub(crate) fn put_in_turn(&mut self, ready: &mut [Ready]) {
         let place = |first: Option<SessionId>| {
@@ -283,16 +291,18 @@ impl Sessions {
         &mut self,
         poller: &Poller,
         id: SessionId,
-        hung_up: bool,
+        ready: Ready,
         coverage: &mut Coverage,
     ) {
         let Some(session) = self.get(id) else { return };
-        let inbox = &session.channel.inbox;
+        let (inbox, hung_up) = (&session.channel.inbox, ready.hung_up);
         match session.phase {
             Phase::Closing if hung_up => self.remove(poller, id),
             Phase::Closing => self.flush_in_turn(poller, id, coverage),
             _ if session.is_waiting_for_room() => self.flush_in_turn(poller, id, coverage),
             Phase::Deaf => {}
+            // Who has gone meanwhile may have asked others, which have done more since: what was asked here comes too late.
+            Phase::Open if self.is_late && ready.has_ended => self.end(poller, id, None),
             // Nobody is left to take its answers, and nothing else would ever be read of it.
             Phase::Open if hung_up && session.is_stopped => self.end(poller, id, None),
             Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}

@@ -33,8 +33,8 @@ fn give_back(relay: &mut Relay, name: &str, out: &mut Vec<Output>) {
     relay.follower.ask_for_owner("unlock", params.as_bytes(), out);
 }
 
-/// Whether something has yet to go to the source that was asked for under a lock before its owner gave that up. What
-/// comes behind a transaction that may wait at the source does not count: that may wait for who wants the lock there.
+/// Whether something has yet to go to the source that was asked for under a lock before its owner gave that up: behind
+/// something that may wait at the source, since `unlock` comes behind all else.
 fn is_yet_to_go(
     sessions: &Sessions,
     databases: &Databases,
@@ -42,14 +42,10 @@ fn is_yet_to_go(
     name: &str,
 ) -> bool {
     let Some(owner) = sessions.last_owner(name) else { return false };
-    let Some(session) = sessions.get(owner) else { return false };
-    let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
     let with_helpers = databases.unfinished(db).filter(|trigger| trigger.origin.is_of(owner));
     let mut triggers = forwards.unsent(owner).chain(with_helpers);
-    let has_coming =
-        || session.gate().has_coming(|marks| marks.locks.as_deref().is_some_and(is_under));
-    !forwards.may_wait(owner) && has_coming()
-        || triggers.any(|trigger| trigger.locks.as_deref().is_some_and(is_under))
+    let is_under = |locks: &[Held]| locks.iter().any(|held| held.name == name);
+    triggers.any(|trigger| trigger.locks.as_deref().is_some_and(is_under))
 }
 
 impl Server {
@@ -202,6 +198,8 @@ impl Server {
     pub(super) fn lose_locks(&mut self, db: DbId) {
         let turns = self.relays.get_mut(db).locks.disconnected();
         turns.into_iter().for_each(|turn| self.tell_owner(Some(turn)));
+        // What is asked for under them is not made any more.
+        self.sessions.let_all_unlocks_pass();
     }
 
     /// Takes back what waits at the source under locks that its clients have no longer here: the relay has them there

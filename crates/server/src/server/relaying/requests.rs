@@ -70,6 +70,7 @@ impl Server {
     /// Sends the source what is for it, in order.
     pub(super) fn forward_to_source(&mut self, db: DbId) {
         self.queue_forwards(db);
+        self.ask_of_doubts(db);
         loop {
             let relay = self.relays.get_mut(db);
             let may_ask = relay.follower.may_ask();
@@ -88,6 +89,21 @@ impl Server {
                 Locked::Waits => return self.relays.get_mut(db).forwards.again(forward),
             }
         }
+    }
+
+    /// Asks the source what has come of what one before had under locks: what has not been made by then never will be.
+    fn ask_of_doubts(&mut self, db: DbId) {
+        let relay = self.relays.get_mut(db);
+        if !relay.follower.may_ask() {
+            return;
+        }
+        let mut out = Vec::new();
+        for doubt in relay.forwards.take_doubts(relay.has_once()) {
+            let params = outcome(&relay.name, (doubt.id, doubt.since), None);
+            let number = relay.follower.ask_for_owner("weir_outcome", &params, &mut out);
+            relay.forwards.asked_of(number, doubt);
+        }
+        self.carry_out_relay(db, out);
     }
 
     /// What is for the source waits for its turn. While the source is away it counts as kept for its session.
@@ -222,6 +238,9 @@ impl Server {
         };
         let mut out = Vec::new();
         let number = relay.follower.ask_for_owner(method, &params, &mut out);
+        if let Some(session) = forward.trigger.origin.session() {
+            self.sessions.let_unlock_pass(session, || forward.trigger.may_wait());
+        }
         relay.forwards.sent(number, forward);
         self.carry_out_relay(db, out);
     }
@@ -231,6 +250,7 @@ impl Server {
         if self.sync_reply(db, number, &reply)
             || self.lock_reply(db, number, &reply)
             || self.conversions_reply(db, number)
+            || self.relays.get_mut(db).forwards.is_settled(number)
         {
             return;
         }

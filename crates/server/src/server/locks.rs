@@ -1,0 +1,105 @@
+//! Locks that change hands: what the last owner has asked for comes first, and who is told that a lock is his has been
+//! told of that before. Clients compute what they write under a lock from what they have been told.
+
+use weir_json::Text;
+
+use crate::database::Trigger;
+use crate::ids::{DbId, SessionId};
+use crate::reply::Handled;
+use crate::server::Server;
+use crate::server::round::Turn;
+use crate::session::locks::{Held, LockMode};
+
+impl Server {
+    /// `lock` and `steal`
+    pub(super) fn lock(&mut self, id: SessionId, params: Text<'_>, mode: LockMode) -> Handled {
+        self.check_may_lock(id)?;
+        let name = params.elements().and_then(|mut params| params.next()?.str());
+        let is_free = mode == LockMode::Steal
+            || name.is_none_or(|name| !self.are_others_under_lock(id, &name));
+        self.sessions.lock(&mut self.shell, id, params, (mode, is_free))
+    }
+
+    /// Whether a session has asked for something under a lock of its own that is not made yet: it has the lock until then.
+    /// What waits elsewhere, at a relay's source, may wait for what the next owner does.
+    pub(super) fn has_under_lock(&self, id: SessionId, name: Text<'_>) -> bool {
+        let Some(name) = name.str().filter(|name| self.sessions.owns_lock(id, name)) else {
+            return false;
+        };
+        // What cannot be made under it, for nobody is there to make it or others have it there, need not be waited for.
+        let may_be_made = |db: &DbId| {
+            let relay = self.relays.get(*db);
+            let part = self.clusters.part(*db);
+            relay.is_none_or(|relay| relay.follower.may_ask() && relay.locks.may_assert(&name))
+                && part.is_none_or(|part| part.member.leader().is_some())
+        };
+        let all = self.databases.iter().map(|(db, _)| db).filter(may_be_made);
+        let all = all.flat_map(|db| self.undecided(db));
+        let his: Vec<&Trigger> = all.filter(|trigger| trigger.origin.is_of(id)).collect();
+        if his.iter().any(|trigger| trigger.may_wait()) {
+            return false;
+        }
+        let is_held = |held: &Held| held.name == name && self.sessions.is_held(held);
+        let gate = self.sessions.get(id).expect("it has sent this").gate();
+        gate.has_coming(|marks| marks.locks.iter().flatten().any(is_held))
+            || his.iter().any(|trigger| trigger.is_under(&name, is_held))
+    }
+
+    /// Whether others have asked for something under a lock that is not decided, or not known here: they have had it before.
+    fn are_others_under_lock(&self, id: SessionId, name: &str) -> bool {
+        let is_of_other = |trigger: &&Trigger| {
+            let session = trigger.origin.session().map(SessionId::connection);
+            session.is_some_and(|session| session != id)
+        };
+        self.databases.iter().any(|(db, _)| {
+            let relay = self.relays.get(db);
+            // While its source is away nobody can know.
+            if relay.is_some_and(|relay| !relay.follower.may_ask()) {
+                return false;
+            }
+            let is_meant = |trigger: &Trigger| {
+                trigger.is_under(name, |held| held.name == name)
+                    && (relay.is_none() || !trigger.may_wait())
+            };
+            relay.is_some_and(|relay| relay.forwards.is_in_doubt(name))
+                || self.undecided(db).filter(is_of_other).any(is_meant)
+        })
+    }
+
+    /// What clients have asked for and is not decided, or has not taken effect here.
+    fn undecided(&self, db: DbId) -> impl Iterator<Item = &Trigger> {
+        let at_source = self.relays.get(db).into_iter().flat_map(|relay| relay.forwards.iter());
+        let at_leader = self.clusters.part(db).into_iter().flat_map(|part| part.forwards.iter());
+        let here = self.databases.unfinished(db).chain(self.databases.to_forward(db));
+        here.chain(self.databases.has_run(db)).chain(at_leader).chain(at_source)
+    }
+
+    /// Tells sessions whose locks have come to be theirs, or have been, once they have been told all that came before.
+    pub(super) fn tell_of_locks(&mut self) {
+        for id in self.sessions.take_lock_news() {
+            self.tell_of_locks_of(id);
+        }
+    }
+
+    /// The same for one session, which may have left.
+    pub(super) fn tell_of_locks_of(&mut self, id: SessionId) {
+        let may_hear = self.sessions.takes_notices(&self.shell, id);
+        if !may_hear || self.sessions.new_locks(id).any(|name| self.are_others_under_lock(id, name))
+        {
+            return self.sessions.keep_lock_news(id);
+        }
+        let dbs = self.subscriptions.dbs_of(id);
+        for db in &dbs {
+            let is_late = self.databases.is_told_late(*db, id);
+            if !is_late && self.is_told_later(*db, id) || self.is_fed_later(*db, id) {
+                return self.await_turn(*db, Turn::Locks(id));
+            }
+        }
+        let Self { shell, sessions, databases, subscriptions, .. } = self;
+        subscriptions.flush_session(shell, sessions, databases, id);
+        if dbs.iter().any(|db| databases.is_told_late(*db, id)) {
+            return sessions.keep_lock_news(id);
+        }
+        sessions.tell_lock_news(shell, id);
+    }
+}
