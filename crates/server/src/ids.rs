@@ -30,13 +30,6 @@ impl SessionId {
     pub(crate) fn connection(self) -> Self {
         Self(self.0 & (Self::CHANNELS_MIN - 1))
     }
-
-    /// The channel in which a relay asks its source what this session asks of it. Sessions that come one after the
-    /// other have different ones.
-    pub(crate) fn channel_at_source(self) -> u16 {
-        let number = self.0 ^ self.0 >> CHANNEL_SHIFT;
-        u16::try_from(number % u64::from(CHANNELS_MAX)).expect("it is less than the bound")
-    }
 }
 
 /// A configured remote (listener), numbered by the core, never reused in a process.

@@ -9,6 +9,22 @@ use weir_server::event::{Event, LinkId, SessionId};
 
 const C: &str = "cccccccc-0000-4000-8000-000000000003";
 
+/// Else who comes and goes leaves more with the source than that takes.
+#[test]
+fn what_a_client_that_leaves_has_with_the_source_is_taken_back() {
+    let (mut shell, link) = played();
+    let (client, other) = (shell.connect(), shell.connect());
+    shell.send(client, &transact(1, &insert("b")));
+    shell.send(other, &transact(1, &insert("c")));
+    shell.settle();
+    let requests = crate::relay_sources::asked(&mut shell, link);
+    let [first, _] = &requests[..] else { panic!("{requests:?}") };
+    shell.event(Event::Closed { session: client, error: None });
+    shell.settle();
+    let told = crate::relay_sources::asked(&mut shell, link);
+    assert_eq!(told, [json!({"id": null, "method": "cancel", "params": [first["id"]]})]);
+}
+
 /// Rounds as the loop has them, which ends one only because of an event or if the core asks for it.
 fn rounds(shell: &mut Shell) {
     shell.short_round();

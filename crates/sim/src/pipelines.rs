@@ -41,8 +41,10 @@ enum Asked {
     Wait(String, u64),
     /// The row that is written under the lock of this process.
     Guard,
-    /// For so many times by now.
-    Lock(u64),
+    /// What is told of the row of this name.
+    Watch(String),
+    /// For so many times by now, and by force or not.
+    Lock(u64, bool),
     Unlock,
     /// The number that is written under the lock, in this turn of it.
     Known(u64),
@@ -74,6 +76,8 @@ pub(crate) struct Pipeline {
     guarded: Option<String>,
     /// The number of that row behind the last write of this turn.
     known: Option<u64>,
+    /// The number of that row as far as the session has been told, if it is.
+    watched: Option<u64>,
 }
 
 impl Pipeline {
@@ -92,6 +96,7 @@ impl Pipeline {
             turn: 0,
             guarded: None,
             known: None,
+            watched: None,
         }
     }
 
@@ -234,12 +239,19 @@ impl World {
         let pipeline = &mut self.pipelines[number];
         if pipeline.guarded != guarded {
             (pipeline.guarded, pipeline.known) = (guarded.clone(), None);
+            pipeline.watched = None;
             pipeline.turn += 1;
             let guarded = guarded.expect("who has had one has one");
             let none = json!({"op": "wait", "timeout": 0, "table": "T", "columns": ["name"],
                 "where": is_row(&guarded), "until": "==", "rows": []});
             let first = transaction([none, insert(&guarded)]);
-            return self.pipeline_asks(number, Asked::Guard, "transact", &first);
+            self.pipeline_asks(number, Asked::Guard, "transact", &first);
+            if self.watches_under_locks {
+                let of_row = json!({"T": [{"columns": ["n"], "where": is_row(&guarded)}]});
+                let params = json!(["Sim", guarded, of_row]);
+                self.pipeline_asks(number, Asked::Watch(guarded), "monitor_cond", &params);
+            }
+            return;
         }
         let (dice, by_force) = (self.rng.below(20), self.rng.chance(20));
         // What waits at a relay's source keeps what others wait for behind it.
@@ -314,7 +326,7 @@ impl World {
             (_, None) => {
                 (pipeline.lock, pipeline.locks) = (Some(false), pipeline.locks + 1);
                 let method = if by_force { "steal" } else { "lock" };
-                let asked = Asked::Lock(pipeline.locks);
+                let asked = Asked::Lock(pipeline.locks, by_force);
                 self.pipeline_asks(number, asked, method, &json!([LOCK]));
             }
         }
@@ -346,9 +358,17 @@ impl World {
                     let pipeline = &mut self.pipelines[number];
                     pipeline.lock = pipeline.lock.map(|_| turn == "locked");
                     if turn == "locked" {
-                        (pipeline.turn, pipeline.known) = (pipeline.turn + 1, None);
+                        // What the last owner wrote has been told before.
+                        (pipeline.turn, pipeline.known) = (pipeline.turn + 1, pipeline.watched);
                     }
                     self.note(n, &format!("pipeline {number} is told: {turn}"));
+                }
+                Some("update2") => {
+                    let pipeline = &mut self.pipelines[number];
+                    let [monitor, rows] = [0, 1].map(|at| &message["params"][at]);
+                    if monitor.as_str() == pipeline.guarded.as_deref() {
+                        pipeline.watched = told_number(rows, pipeline.watched);
+                    }
                 }
                 Some(other) => panic!("{other}"),
                 None => self.pipeline_answered(number, &message),
@@ -399,11 +419,18 @@ impl World {
             }
             // Somebody may have been there before.
             Asked::Guard | Asked::Unlock => {}
-            Asked::Lock(time) => {
+            Asked::Watch(guarded) => {
                 let pipeline = &mut self.pipelines[number];
-                (pipeline.turn, pipeline.known) = (pipeline.turn + 1, None);
-                // It may have been given up since.
+                if pipeline.guarded.as_deref() == Some(guarded.as_str()) {
+                    pipeline.watched = told_number(result, None);
+                }
+            }
+            Asked::Lock(time, by_force) => {
+                let pipeline = &mut self.pipelines[number];
                 let is_locked = result["locked"] == json!(true);
+                pipeline.turn += 1;
+                pipeline.known = pipeline.watched.filter(|_| is_locked && !by_force);
+                // It may have been given up since.
                 pipeline.lock = pipeline.lock.map(|lock| match pipeline.locks == time {
                     true => is_locked,
                     false => lock,
@@ -424,6 +451,20 @@ impl World {
                 }
             }
         }
+    }
+}
+
+/// The number of the row that is watched alone, behind what was told of it (`<table-updates2>`).
+fn told_number(rows: &Value, before: Option<u64>) -> Option<u64> {
+    let Some(update) = rows["T"].as_object().and_then(|rows| rows.values().next()) else {
+        return before;
+    };
+    let begun = update.get("initial").or_else(|| update.get("insert"));
+    match (begun, update.get("modify")) {
+        // What has the value that values begin with is not told.
+        (Some(row), _) => Some(row["n"].as_u64().unwrap_or(0)),
+        (None, Some(row)) => row["n"].as_u64().or(before),
+        (None, None) => None,
     }
 }
 

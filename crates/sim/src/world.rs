@@ -176,6 +176,8 @@ pub struct World {
     pub(crate) is_over: bool,
     /// Who has a lock reads what is written under it in requests of their own, too.
     pub(crate) reads_under_locks: bool,
+    /// Who takes a lock watches what is written under it.
+    pub(crate) watches_under_locks: bool,
     /// Clients of relays take locks, too.
     pub(crate) locks_at_relays: bool,
     pub(crate) sessions: u64,
@@ -236,6 +238,7 @@ impl World {
             careful_until_us: 0,
             is_over: false,
             reads_under_locks: false,
+            watches_under_locks: false,
             locks_at_relays: false,
             sessions: 0,
             commands: 0,

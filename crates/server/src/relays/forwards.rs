@@ -298,10 +298,11 @@ impl Forwards {
         forgotten
     }
 
-    /// A session has left: what may wait at the source is taken back. The numbers of that.
+    /// A session has left: what is with the source is taken back, unless it has been made. The numbers of that.
     pub(crate) fn cancel_all_sent(&mut self, session: SessionId) -> Vec<u64> {
-        let is_meant =
-            |forward: &Forward| forward.trigger.origin.is_of(session) && forward.trigger.may_wait();
+        let is_meant = |forward: &Forward| {
+            forward.trigger.origin.is_of(session) && !forward.trigger.is_conversion()
+        };
         let sent = self.sent.iter_mut().filter(|(_, forward)| is_meant(forward));
         let cancel = |(number, forward): (&u64, &mut Forward)| {
             forward.is_canceled = true;

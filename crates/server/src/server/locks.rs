@@ -81,7 +81,7 @@ impl Server {
         }
     }
 
-    /// The same for one session, which may have left.
+    /// Tells a session, if it has not left, of its locks, or has it wait for what comes before that.
     pub(super) fn tell_of_locks_of(&mut self, id: SessionId) {
         let may_hear = self.sessions.takes_notices(&self.shell, id);
         if !may_hear || self.sessions.new_locks(id).any(|name| self.are_others_under_lock(id, name))

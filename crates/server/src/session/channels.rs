@@ -25,6 +25,7 @@ impl Sessions {
         if of.channels.insert(channel) {
             // What one has asked is told from what others have by the name, where it is asked of a leader.
             let name = format!("{} channel {number}", of.identity.name);
+            self.accepted += 1;
             let session = Session {
                 identity: Arc::new(Identity { name, ..(*of.identity).clone() }),
                 remote: of.remote,
@@ -39,6 +40,7 @@ impl Sessions {
                 gate: of.gate.of_channel(),
                 channels: BTreeSet::new(),
                 full_gates: 0,
+                number: self.accepted,
             };
             self.by_id.insert(channel, session);
         }

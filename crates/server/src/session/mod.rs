@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 
 use crate::effect::RemoteOptions;
 use crate::ids::{DbId, RemoteId, SessionId};
+use crate::once::CHANNELS_MAX;
 use crate::origin::Identity;
 use crate::session::deaf::Deaf;
 use crate::session::gate::{ALL_QUEUED_BYTES_MAX, Gate, Lane, QUEUED_BYTES_MAX, Queued, Reason};
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     channels: BTreeSet<SessionId>,
     /// Of a connection: how many of its gates, and of its channels', are why nothing is read.
     full_gates: usize,
+    /// How many connections and channels had begun with it.
+    number: u64,
 }
 
 impl Session {
@@ -128,6 +131,8 @@ impl Session {
 pub(crate) struct Sessions {
     /// Connections, and their channels.
     by_id: BTreeMap<SessionId, Session>,
+    /// Connections and channels that have begun.
+    accepted: u64,
     /// How many of them are mute somewhere.
     mute: usize,
     /// Sessions with messages that may wait for nothing but their turn.
@@ -168,10 +173,23 @@ impl Sessions {
             gate: Gate::default(),
             channels: BTreeSet::new(),
             full_gates: 0,
+            number: self.next_number(),
         };
         assert!(!id.is_channel(), "the shell numbers connections below channels");
         let other = self.by_id.insert(id, session);
         assert!(other.is_none(), "numbers of sessions are never used again");
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.accepted += 1;
+        self.accepted
+    }
+
+    /// The channel in which a relay asks its source what this session asks of it, if it is still there. Sessions that come
+    /// one after the other have different ones.
+    pub(crate) fn channel_at_source(&self, id: SessionId) -> Option<u16> {
+        let number = self.get(id)?.number % u64::from(CHANNELS_MAX);
+        Some(u16::try_from(number).expect("it is less than the bound"))
     }
 
     /// A session that is still there.

@@ -163,25 +163,27 @@ impl Server {
         self.carry_out_relay(db, out);
     }
 
-    /// A session has left: what the sources have not got of it is not sent, and what waits there is taken back.
+    /// A session has left: what the sources have not got of it is not sent, and the rest is taken back there.
     pub(in crate::server) fn leave_sources(&mut self, session: SessionId) {
         self.relays.paths.forget_session(session);
         let dbs: Vec<DbId> = self.relays.by_db.keys().copied().collect();
         for db in dbs {
             let forwards = &mut self.relays.get_mut(db).forwards;
-            let (not_sent, waiting) =
+            let (not_sent, sent) =
                 (forwards.forget_session(session), forwards.cancel_all_sent(session));
             for trigger in not_sent {
                 self.lose_request(trigger);
             }
-            self.tell_canceled(db, waiting);
+            self.tell_canceled(db, sent);
         }
     }
 
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
-        let relay = self.relays.get_mut(db);
+        let Self { sessions, relays, .. } = self;
+        let relay = relays.get_mut(db);
         let has_once = relay.has_once();
         let trigger = &forward.trigger;
+        let own = trigger.origin.session().and_then(|id| sessions.channel_at_source(id));
         if forward.was_sent && !has_once {
             // Another server than the one that was asked first: nobody there knows of it.
             return self.lose_request(forward.trigger);
@@ -217,7 +219,7 @@ impl Server {
             let params = parameters(trigger);
             match (is_once, trigger.is_outcome() || forward.answer.is_some()) {
                 (true, true) => {
-                    let channel = channel_at(relay, "weir_outcome.channel", trigger);
+                    let channel = channel_at(relay, "weir_outcome.channel", own);
                     ("weir_outcome", outcome(&relay.name, (id, since), channel))
                 }
                 (true, false) => {
@@ -228,7 +230,7 @@ impl Server {
                         Fence::Judged => (String::new(), never_holds(trigger.origin.eid)),
                         Fence::None | Fence::Locks | Fence::NotMade => Default::default(),
                     };
-                    if let Some(channel) = channel_at(relay, "weir_transact.channel", trigger) {
+                    if let Some(channel) = channel_at(relay, "weir_transact.channel", own) {
                         options.push_str(&format!(r#","channel":{channel}"#));
                     }
                     ("weir_transact", with_id(params, (id, since, &options), &bar))
@@ -520,7 +522,6 @@ fn outcome(database: &str, (id, since): (Uuid, Uuid), channel: Option<u16>) -> V
 }
 
 /// The channel of the client that asks, if the source has channels: so clients of a relay do not wait for each other there.
-fn channel_at(relay: &Relay, option: &str, trigger: &Trigger) -> Option<u16> {
-    let session = trigger.origin.session().filter(|_| relay.follower.has(option))?;
-    Some(session.channel_at_source())
+fn channel_at(relay: &Relay, option: &str, own: Option<u16>) -> Option<u16> {
+    own.filter(|_| relay.follower.has(option))
 }
