@@ -100,6 +100,13 @@ impl Pipeline {
         }
     }
 
+    /// The number under the lock as it has been told, which is all that has been written when the lock is this client's: unless
+    /// it has asked for something under it before.
+    fn told(&self) -> Option<u64> {
+        let is_under = |(asked, _): &(Asked, u64)| matches!(asked, Asked::Guarded(_));
+        self.watched.filter(|_| !self.asked.values().any(is_under))
+    }
+
     fn begin(&mut self, session: Session) {
         let (sessions, requests, rows) = (self.sessions + 1, self.requests, self.rows);
         *self = Self { session: Some(session), sessions, requests, rows, ..Self::new() };
@@ -358,8 +365,7 @@ impl World {
                     let pipeline = &mut self.pipelines[number];
                     pipeline.lock = pipeline.lock.map(|_| turn == "locked");
                     if turn == "locked" {
-                        // What the last owner wrote has been told before.
-                        (pipeline.turn, pipeline.known) = (pipeline.turn + 1, pipeline.watched);
+                        (pipeline.turn, pipeline.known) = (pipeline.turn + 1, pipeline.told());
                     }
                     self.note(n, &format!("pipeline {number} is told: {turn}"));
                 }
@@ -429,7 +435,7 @@ impl World {
                 let pipeline = &mut self.pipelines[number];
                 let is_locked = result["locked"] == json!(true);
                 pipeline.turn += 1;
-                pipeline.known = pipeline.watched.filter(|_| is_locked && !by_force);
+                pipeline.known = pipeline.told().filter(|_| is_locked && !by_force);
                 // It may have been given up since.
                 pipeline.lock = pipeline.lock.map(|lock| match pipeline.locks == time {
                     true => is_locked,

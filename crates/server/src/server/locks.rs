@@ -36,7 +36,8 @@ impl Server {
         let all = self.databases.iter().map(|(db, _)| db).filter(may_be_made);
         let all = all.flat_map(|db| self.undecided(db));
         let his: Vec<&Trigger> = all.filter(|trigger| trigger.origin.is_of(id)).collect();
-        if his.iter().any(|trigger| trigger.may_wait()) {
+        let is_at_source = |trigger: &Trigger| self.relays.get(trigger.origin.db).is_some();
+        if his.iter().any(|trigger| is_at_source(trigger) && trigger.may_wait()) {
             return false;
         }
         let is_held = |held: &Held| held.name == name && self.sessions.is_held(held);

@@ -133,6 +133,12 @@ impl Round {
         self.turns.remove(&db).unwrap_or_default()
     }
 
+    /// Whether an answer to this session waits for its turn.
+    fn has_untold_turn(&self, db: DbId, session: SessionId) -> bool {
+        let turns = self.turns.get(&db).into_iter().flatten();
+        turns.filter_map(Turn::of_untold).any(|untold| untold == session)
+    }
+
     /// Puts back turns that have not come yet, before others that have come meanwhile.
     fn put_back(&mut self, db: DbId, mut turns: VecDeque<Turn>) {
         if !turns.is_empty() {
@@ -286,10 +292,21 @@ impl Server {
         // Sessions that have not got a reply. What they have asked since comes behind it, though it may have
         // been filed before the reply was.
         let untold: BTreeSet<SessionId> = turns.iter().filter_map(Turn::of_untold).collect();
+        // Those to whom an answer is kept, behind which others come.
+        let mut late: BTreeSet<SessionId> = BTreeSet::new();
         for turn in turns {
+            let turn = match turn {
+                // What held its session for a helper is not to hold up what comes before it.
+                Turn::Answer(answer) if late.contains(&answer.session) => {
+                    self.give_behind(id, answer, true);
+                    continue;
+                }
+                turn => turn,
+            };
             let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
             let must_wait = match &turn {
                 _ if !self.databases.is_decided(id) => true,
+                Turn::Untold(Answer { session, .. }) if late.contains(session) => true,
                 Turn::Request { session, message, .. } => {
                     untold.contains(session) || self.is_late_change(id, *session, message)
                 }
@@ -309,6 +326,7 @@ impl Server {
             if must_wait {
                 // Whoever has the tables is to know that they are waited for.
                 self.databases.hurry(&mut self.shell, id);
+                late.extend(turn.of_untold());
                 kept.push_back(turn);
             } else {
                 self.take_turn(id, turn);
@@ -340,7 +358,7 @@ impl Server {
             Turn::UnderLocks { session, .. } => {
                 databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));
             }
-            Turn::Answer(answer) | Turn::Untold(answer) => self.give(db, answer),
+            Turn::Answer(answer) | Turn::Untold(answer) => self.give_behind(db, answer, false),
             Turn::Locks(session) => self.tell_of_locks_of(session),
             Turn::Initial(begun) => {
                 subscriptions.give_initial(shell, sessions, databases, begun);
@@ -356,8 +374,15 @@ impl Server {
         }
     }
 
-    /// Answers a transaction, behind the updates that it has led to for its own session.
-    pub(super) fn give(&mut self, db: DbId, mut answer: Answer) {
+    /// Answers a transaction, behind the updates that it has led to for its own session, and behind answers of it that wait
+    /// for theirs.
+    pub(super) fn give(&mut self, db: DbId, answer: Answer) {
+        let comes_behind = self.round.has_untold_turn(db, answer.session);
+        self.give_behind(db, answer, comes_behind);
+    }
+
+    /// Answers a transaction, or has it wait where it comes behind other answers of its session.
+    fn give_behind(&mut self, db: DbId, mut answer: Answer, comes_behind: bool) {
         let Self { shell, sessions, databases, .. } = self;
         let session = answer.session;
         if answer.rest.is_none() && sessions.has(session) {
@@ -367,7 +392,10 @@ impl Server {
             // What a channel's request has changed the connection is told before.
             let told = session.connection();
             let is_behind = databases.is_told_late(db, told);
-            if !is_behind && self.is_told_later(db, told) || self.is_fed_later(db, told) {
+            if comes_behind
+                || !is_behind && self.is_told_later(db, told)
+                || self.is_fed_later(db, told)
+            {
                 return self.park(db, answer);
             }
             let Self { shell, sessions, databases, subscriptions, .. } = self;
