@@ -95,7 +95,7 @@ impl Window {
         }
     }
 
-    /// That has been made, or is not to be.
+    /// Something that a source before had under these locks has been made, or never will be.
     pub(super) fn settle(&mut self, locks: &[String]) {
         for name in locks {
             let count = self.in_doubt.get_mut(name).expect("it was in doubt");

@@ -374,7 +374,7 @@ impl Sessions {
         !self.locks.to_tell.is_empty()
     }
 
-    /// Those sessions, which are told now, or kept.
+    /// Takes the sessions that have to be told of locks: the caller tells each, or has it kept.
     pub(crate) fn take_lock_news(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.locks.to_tell)
     }

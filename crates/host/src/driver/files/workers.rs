@@ -379,6 +379,7 @@ impl Turns {
         (self.clients[&client].resting == Some(*first)).then_some(client)
     }
 
+    /// A piece of work has ended, or could not begin: its place is free.
     fn is_begun_no_more(&mut self, id: WorkId) {
         self.begun.remove(&id);
         self.taken.remove(&id);
