@@ -264,7 +264,7 @@ impl Forwards {
     }
 
     /// The source has answered what has come of something; false if it was asked something else.
-    pub(crate) fn is_settled(&mut self, number: u64) -> bool {
+    pub(crate) fn outcome_came(&mut self, number: u64) -> bool {
         let doubt = self.asked_of.remove(&number);
         doubt.iter().for_each(|doubt| self.window.settle(&doubt.locks));
         doubt.is_some()

@@ -252,7 +252,7 @@ impl Server {
         if self.sync_reply(db, number, &reply)
             || self.lock_reply(db, number, &reply)
             || self.conversions_reply(db, number)
-            || self.relays.get_mut(db).forwards.is_settled(number)
+            || self.relays.get_mut(db).forwards.outcome_came(number)
         {
             return;
         }
