@@ -223,6 +223,36 @@ fn what_others_have_changed_is_told_before_replies_as_far_as_a_step_goes() {
     }
 }
 
+/// Each asks for another lock: it is told that the lock is its own when it has been told what others have changed.
+#[test]
+fn who_has_a_lock_has_been_told_what_others_changed_before() {
+    for by_helper in [false, true] {
+        let (mut shell, clients) = behind();
+        if by_helper {
+            shell.slow_work = true;
+            shell.server.set_step_cost_max(1);
+        }
+        for (i, client) in clients.iter().enumerate() {
+            shell.send(*client, &format!(r#"{{"id":1,"method":"lock","params":["l{i}"]}}"#));
+        }
+        shell.short_round();
+        let mut told: Vec<_> = clients.iter().map(|client| shell.received(*client)).collect();
+        let false_at = |told: &[String]| told.iter().position(|it| it.contains(":false}"));
+        assert!(told.iter().any(|told| false_at(told).is_some()), "{told:?}");
+        shell.slow_work = false;
+        for at in (0..shell.work.len()).rev() {
+            shell.do_work(at);
+        }
+        shell.settle();
+        for (client, told) in clients.iter().zip(&mut told) {
+            told.extend(shell.received(*client));
+            let is_own = if false_at(told).is_some() { r#":"locked""# } else { r#":true}"# };
+            assert!(at(told, r#"{"id":1,"#) <= at(told, is_own), "{told:?}");
+            assert!(at(told, "new99") < at(told, is_own), "{told:?}");
+        }
+    }
+}
+
 #[test]
 fn changed_conditions_of_many_come_behind_what_is_told_in_steps() {
     let (mut shell, clients) = behind();

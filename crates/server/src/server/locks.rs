@@ -10,13 +10,25 @@ use crate::server::Server;
 use crate::server::round::Turn;
 use crate::session::locks::{Held, LockMode};
 
+/// How much a session knows of what it watches.
+enum Told {
+    All,
+    /// Of this database it has its turn later.
+    Later(DbId),
+    /// A helper composes the rest.
+    ByHelper,
+}
+
 impl Server {
     /// `lock` and `steal`
     pub(super) fn lock(&mut self, id: SessionId, params: Text<'_>, mode: LockMode) -> Handled {
         self.check_may_lock(id)?;
         let name = params.elements().and_then(|mut params| params.next()?.str());
-        let is_free = mode == LockMode::Steal
-            || name.is_none_or(|name| !self.are_others_under_lock(id, &name));
+        // Of a lock that others have, nothing is told yet.
+        let comes_next = |name: &str| mode == LockMode::Wait && !self.sessions.is_locked(name);
+        let is_free = name.filter(|name| comes_next(name)).is_none_or(|name| {
+            !self.are_others_under_lock(id, &name) && matches!(self.tell_rows(id), Told::All)
+        });
         self.sessions.lock(&mut self.shell, id, params, (mode, is_free))
     }
 
@@ -89,18 +101,25 @@ impl Server {
         {
             return self.sessions.keep_lock_news(id);
         }
+        match self.tell_rows(id) {
+            Told::All => self.sessions.tell_lock_news(&mut self.shell, id),
+            Told::Later(db) => self.await_turn(db, Turn::Locks(id)),
+            Told::ByHelper => self.sessions.keep_lock_news(id),
+        }
+    }
+
+    /// Tells a session what it watches and has not been told, as far as that is for now.
+    fn tell_rows(&mut self, id: SessionId) -> Told {
         let dbs = self.subscriptions.dbs_of(id);
         for db in &dbs {
             let is_late = self.databases.is_told_late(*db, id);
             if !is_late && self.is_told_later(*db, id) || self.is_fed_later(*db, id) {
-                return self.await_turn(*db, Turn::Locks(id));
+                return Told::Later(*db);
             }
         }
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.flush_session(shell, sessions, databases, id);
-        if dbs.iter().any(|db| databases.is_told_late(*db, id)) {
-            return sessions.keep_lock_news(id);
-        }
-        sessions.tell_lock_news(shell, id);
+        let is_late = dbs.iter().any(|db| databases.is_told_late(*db, id));
+        if is_late { Told::ByHelper } else { Told::All }
     }
 }
