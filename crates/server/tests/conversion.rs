@@ -371,3 +371,19 @@ fn a_conversion_begins_anew_when_too_much_is_committed_meanwhile() {
     assert_eq!(shell.received(asking), [CONVERTED]);
     assert_eq!(ports(&mut Shell::start_on(shell.after_kill(PATH))).len(), 1_001);
 }
+
+/// Others have asked for it there, and take it for dead that does not answer.
+#[test]
+fn a_relay_that_asks_for_a_conversion_is_answered_echo_before_it_is_made() {
+    let mut shell = Shell::start();
+    let (relay, client) = (aware(&mut shell), aware(&mut shell));
+    let monitor = r#"{"id":1,"method":"weir_monitor","params":["Net","w",{"Port":{"columns":["name"]}},"00000000-0000-0000-0000-000000000000",{"each":true}]}"#;
+    assert!(shell.call(relay, monitor).contains(r#""error":null"#));
+    shell.slow_helper = true;
+    for (session, is_answered) in [(relay, true), (client, false)] {
+        shell.send(session, &convert(WIDER));
+        shell.send(session, r#"{"id":2,"method":"echo","params":[]}"#);
+        shell.settle();
+        assert_eq!(shell.has_received(session), is_answered);
+    }
+}

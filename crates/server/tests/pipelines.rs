@@ -360,6 +360,40 @@ fn who_is_told_that_a_lock_is_his_has_been_told_what_its_last_owner_wrote() {
     }
 }
 
+/// Somebody else's write is on its way to the file whenever there is something to tell.
+#[test]
+fn who_gets_a_lock_has_been_told_what_was_written_under_it_beside_writers_without_a_pause() {
+    for waits in [true, false] {
+        let (mut shell, one, two) = start();
+        let writer = shell.connect();
+        let monitor = json!(["Net", 7, {"Port": {}}]);
+        send(&mut shell, two, &[request(1, "monitor", monitor)]);
+        send(&mut shell, one, &[request(1, "lock", json!(["l"]))]);
+        let ask = |shell: &mut Shell| send(shell, two, &[request(2, "lock", json!(["l"]))]);
+        if waits {
+            ask(&mut shell);
+        }
+        let guarded = format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("b"));
+        send(&mut shell, one, &[transact(2, &guarded)]);
+        send(&mut shell, writer, &[transact(2, &insert("w0"))]);
+        disk_is_done(&mut shell);
+        // That of the other one is being written now.
+        send(&mut shell, one, &[request(3, "unlock", json!(["l"]))]);
+        if !waits {
+            ask(&mut shell);
+        }
+        let mut told: Vec<String> = shell.received(two);
+        for i in 1..4 {
+            send(&mut shell, writer, &[transact(2, &insert(&format!("w{i}")))]);
+            disk_is_done(&mut shell);
+            told.extend(shell.received(two));
+        }
+        let at = |part: &str| told.iter().position(|it| it.contains(part));
+        let (written, owned) = (at(r#""b""#), at(r#":"locked""#).or(at(":true}")));
+        assert!(written.is_some() && written < owned, "waits {waits}: {told:?}");
+    }
+}
+
 #[test]
 fn a_session_that_is_not_read_is_read_again_when_its_message_is_canceled() {
     let (mut shell, one, two) = start();

@@ -204,10 +204,10 @@ impl Session {
         (self.next_id, weir_wire::request(id.as_bytes(), method, params))
     }
 
-    /// What is in a message. An `echo` is answered; nothing else is that the other side asks for.
+    /// What is in a message. An `echo` is answered; servers ask for nothing else.
     ///
     /// # Errors
-    /// The message makes no sense, in words for the log.
+    /// The message makes no sense, or is none of a server, in words for the log.
     pub(crate) fn read<'a>(bytes: &'a [u8], out: &mut Vec<Action>) -> Result<Said<'a>, String> {
         let text =
             weir_json::validate(bytes).map_err(|error| format!("error parsing stream: {error}"))?;
@@ -219,7 +219,10 @@ impl Session {
                 out.push(Action::Send(reply));
                 Said::Nothing
             }
-            Message::Request { .. } => Said::Nothing,
+            // As a connection to itself does, which a port that is not listened to may lead to.
+            Message::Request { .. } => {
+                return Err("is asked for something in return: that is no server".to_owned());
+            }
             Message::Notification { method, params } => Said::Notice(method, params),
             Message::Reply { id, .. } | Message::Error { id, .. }
                 if Self::is_probe(id.as_bytes()) =>

@@ -379,6 +379,11 @@ impl Watch {
 }
 
 impl Databases {
+    /// Whether a session is told each change of any database, as relays are.
+    pub(crate) fn feeds_any_to(&self, session: SessionId) -> bool {
+        self.values().any(|db| db.watch.feeds.of(Some(session)).next().is_some())
+    }
+
     /// Whether a session is to be told changes before anything of this database: what `_Server` says of another one
     /// holds for rows that have come.
     pub(crate) fn owes_before(&self, id: DbId, session: SessionId) -> bool {

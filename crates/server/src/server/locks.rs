@@ -13,10 +13,10 @@ use crate::session::locks::{Held, LockMode};
 /// How much a session knows of what it watches.
 enum Told {
     All,
-    /// Of this database it has its turn later.
+    /// The rest of this database has its turn later.
     Later(DbId),
-    /// A helper composes the rest.
-    ByHelper,
+    /// A helper composes the rest, or has the tables.
+    AtHelper,
 }
 
 impl Server {
@@ -104,7 +104,7 @@ impl Server {
         match self.tell_rows(id) {
             Told::All => self.sessions.tell_lock_news(&mut self.shell, id),
             Told::Later(db) => self.await_turn(db, Turn::Locks(id)),
-            Told::ByHelper => self.sessions.keep_lock_news(id),
+            Told::AtHelper => self.sessions.keep_lock_news(id),
         }
     }
 
@@ -119,7 +119,17 @@ impl Server {
         }
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.flush_session(shell, sessions, databases, id);
-        let is_late = dbs.iter().any(|db| databases.is_told_late(*db, id));
-        if is_late { Told::ByHelper } else { Told::All }
+        // Nothing is composed while what others have just written is on its way to the file.
+        let is_held_back =
+            |db: &DbId| !databases.is_decided(*db) && subscriptions.has_pending(databases, *db, id);
+        if let Some(db) = dbs.iter().find(|db| is_held_back(db)) {
+            return Told::Later(*db);
+        }
+        let is_at_helper = |db: &DbId| {
+            let is_away = databases.get(*db).is_some_and(|db| db.tables().is_away());
+            databases.is_told_late(*db, id)
+                || is_away && subscriptions.has_pending(databases, *db, id)
+        };
+        if dbs.iter().any(is_at_helper) { Told::AtHelper } else { Told::All }
     }
 }

@@ -109,7 +109,7 @@ impl Server {
         match about {
             About::Probe => Lane::Probe,
             // Where nobody else is asked a conversion is made at once, and is answered first, as by the reference.
-            About::Echo if self.has_others() => Lane::Echo,
+            About::Echo if self.has_others() || self.databases.feeds_any_to(id) => Lane::Echo,
             About::Echo if self.sessions.has_unlock(id) => Lane::Aside,
             About::Cancel => Lane::Aside,
             About::Unlock(name) if self.has_under_lock(id, *name) => Lane::Unlock,

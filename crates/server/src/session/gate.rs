@@ -74,8 +74,9 @@ impl Reason {
 pub(crate) enum Lane {
     /// A reply, which is for a probe: it waits for nothing.
     Probe,
-    /// `echo`, by which a client finds out whether anybody is there, at a server that asks others. A relay takes as
-    /// long for a conversion as all its rows are under way, and who probes it meanwhile is answered.
+    /// `echo`, by which a client finds out whether anybody is there, at a server that asks others, and of a relay, for
+    /// which others ask. It takes as long for a conversion as all its rows are under way, and who probes it meanwhile is
+    /// answered.
     Echo,
     /// `cancel`, and `echo` elsewhere behind an `unlock` that waits: only a conversion comes first.
     Aside,

@@ -198,6 +198,20 @@ fn a_way_that_is_too_long_or_makes_no_sense_is_not_followed() {
     }
 }
 
+/// A connection to itself, say.
+#[test]
+fn who_sends_back_what_he_is_asked_is_not_followed() {
+    let mut relay = relay_of("tcp:a:1,tcp:b:1");
+    relay.give(Input::Up);
+    relay.say(r#"{"id":"echo","method":"echo","params":[]}"#);
+    assert!(!relay.has_left());
+    let (id, method, params) = relay.asked.swap_remove(0);
+    relay.say(&format!(r#"{{"id":{id},"method":"{method}","params":{params}}}"#));
+    relay.goes_to("tcp:b:1");
+    let why = "is asked for something in return: that is no server";
+    assert_eq!(relay.log, [format!("Warning tcp:a:1: {why}")]);
+}
+
 #[test]
 fn servers_that_say_no_way_are_followed() {
     let mut relay = relay_of("tcp:a:1");
