@@ -233,13 +233,23 @@ impl States {
         });
     }
 
-    /// Answers those whose databases have what they wait for, and those whose time is up.
-    pub(crate) fn answer(&mut self, shell: &mut Shell, has: impl Fn(DbId, Wanted) -> bool) {
+    /// The sessions whose databases have what they wait for.
+    pub(crate) fn reached(&self, has: impl Fn(DbId, Wanted) -> bool) -> BTreeSet<SessionId> {
+        let reached = self.waits.iter().filter(|wait| has(wait.db, wait.wanted));
+        reached.map(|wait| wait.session).collect()
+    }
+
+    /// Answers those who need not wait any longer, and those whose time is up.
+    pub(crate) fn answer(
+        &mut self,
+        shell: &mut Shell,
+        has: impl Fn(SessionId, DbId, Wanted) -> bool,
+    ) {
         let now_us = shell.now_us();
         self.again_us = self.again_us.filter(|at_us| *at_us > now_us);
         let mut done = Vec::new();
         self.waits.retain(|wait| {
-            let has = has(wait.db, wait.wanted);
+            let has = has(wait.session, wait.db, wait.wanted);
             if !has && wait.until_us > now_us {
                 return true;
             }

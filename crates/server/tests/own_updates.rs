@@ -1,6 +1,7 @@
 //! A session's own updates come before its own reply, whatever else of its is going on.
 
-use crate::shell::{Shell, insert, transact};
+use crate::shell::{PATH, Shell, insert, transact};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -223,7 +224,41 @@ fn what_others_have_changed_is_told_before_replies_as_far_as_a_step_goes() {
     }
 }
 
-/// Each asks for another lock: it is told that the lock is its own when it has been told what others have changed.
+/// A reply has its turn when the others have been told what they changed, and a helper reads meanwhile.
+#[test]
+fn a_long_answer_comes_behind_that_of_a_write_which_waits_for_its_turn() {
+    let mut shell = Shell::start();
+    insert_3_mb(&mut shell);
+    let clients = watchers(&mut shell, 40);
+    let reader = clients[39];
+    shell.slow_files.insert(PATH.to_owned());
+    for (i, client) in clients.iter().enumerate() {
+        let rows: Vec<String> = (0..5).map(|j| insert(&format!("c{i}-{j}"))).collect();
+        shell.send(*client, &transact(1, &rows.join(",")));
+    }
+    let long = format!(r#"{{"op":"comment","comment":"{}"}}"#, "z".repeat(1 << 20));
+    shell.send(reader, &transact(2, &format!("{SELECT},{long}")));
+    shell.short_round();
+    shell.server.set_step_cost_max(4_000);
+    shell.slow_work = true;
+    shell.disk_is_done();
+    let mut received = Vec::new();
+    for _ in 0..20 {
+        shell.short_round();
+        shell.do_work(0);
+        received.extend(shell.whole_messages(reader));
+    }
+    (shell.slow_work, shell.slow_files) = (false, BTreeSet::new());
+    while !shell.work.is_empty() {
+        shell.do_work(0);
+    }
+    shell.settle();
+    received.extend(shell.whole_messages(reader));
+    let at = |id: &str| received.iter().position(|message| message.starts_with(id));
+    assert!(at(r#"{"id":1,"#).is_some() && at(r#"{"id":1,"#) < at(r#"{"id":2,"#));
+}
+
+/// Each client asks for another lock: it is told that the lock is its own when it has been told what others have changed.
 #[test]
 fn who_has_a_lock_has_been_told_what_others_changed_before() {
     for by_helper in [false, true] {
@@ -249,6 +284,34 @@ fn who_has_a_lock_has_been_told_what_others_changed_before() {
             let is_own = if false_at(told).is_some() { r#":"locked""# } else { r#":true}"# };
             assert!(at(told, r#"{"id":1,"#) <= at(told, is_own), "{told:?}");
             assert!(at(told, "new99") < at(told, is_own), "{told:?}");
+        }
+    }
+}
+
+/// Who has asked for the latest state acts on what it watches.
+#[test]
+fn who_has_the_latest_state_has_been_told_what_others_changed_before() {
+    for by_helper in [false, true] {
+        let (mut shell, clients) = behind();
+        if by_helper {
+            shell.slow_work = true;
+            shell.server.set_step_cost_max(1);
+        }
+        for client in &clients {
+            shell.send(*client, r#"{"id":1,"method":"weir_sync","params":["Net",1000]}"#);
+        }
+        shell.short_round();
+        let is_answered = |told: &[String]| told.iter().any(|it| it.contains(r#""id":1"#));
+        let mut told: Vec<_> = clients.iter().map(|client| shell.received(*client)).collect();
+        assert!(told.iter().any(|told| !is_answered(told)), "{told:?}");
+        shell.slow_work = false;
+        for at in (0..shell.work.len()).rev() {
+            shell.do_work(at);
+        }
+        shell.settle();
+        for (client, told) in clients.iter().zip(&mut told) {
+            told.extend(shell.received(*client));
+            assert!(at(told, "new99") < at(told, r#"{"id":1,"result":{}"#), "{told:?}");
         }
     }
 }

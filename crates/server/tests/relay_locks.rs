@@ -2,8 +2,8 @@
 
 use crate::chain::Chain;
 use crate::relay_sources::{
-    A, B, ZERO, answer, asked, guarded, is, lock, next_source, outcome, play_with, played,
-    played_result, say, say_rows, say_schema, source_row, takes_lock, value,
+    A, B, ZERO, answer, asked, guarded, has_another_database, is, lock, next_source, outcome,
+    play_with, played, played_result, say, say_rows, say_schema, source_row, takes_lock, value,
 };
 use crate::shell::{SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
@@ -30,6 +30,14 @@ fn convert(shell: &mut Shell, link: LinkId) -> Value {
     requests[2].clone()
 }
 
+/// The source is asked for the lock, and gives it: what it is asked for then.
+fn gives_lock(shell: &mut Shell, link: LinkId) -> Vec<Value> {
+    let requests = asked(shell, link);
+    assert_eq!(methods(&requests), ["lock"]);
+    answer(shell, link, &requests[0], &json!({"locked": true}));
+    asked(shell, link)
+}
+
 #[test]
 fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have_come() {
     let (mut shell, link) = played();
@@ -38,12 +46,11 @@ fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have
     shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
     shell.call(client, LOCK);
     shell.call(client, &guarded("b"));
-    let requests = asked(&mut shell, link);
-    assert_eq!(methods(&requests), ["lock", "weir_transact"]);
-    answer(&mut shell, link, &requests[0], &json!({"locked": true}));
+    let requests = gives_lock(&mut shell, link);
+    assert_eq!(methods(&requests), ["weir_transact"]);
     say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
     let results = json!({"id": B, "results": [{}, {"uuid": ["uuid", B]}]});
-    answer(&mut shell, link, &requests[1], &results);
+    answer(&mut shell, link, &requests[0], &results);
     assert!(shell.received(client).pop().expect("an answer").contains("uuid"));
     let request = convert(&mut shell, link);
     assert!(shell.call(client, UNLOCK).contains(r#""result":{}"#));
@@ -56,7 +63,7 @@ fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have
     // Who has it next asks for it anew.
     shell.call(client, LOCK);
     shell.call(client, &guarded("c"));
-    assert_eq!(methods(&asked(&mut shell, link)), ["lock", "weir_transact"]);
+    assert_eq!(methods(&gives_lock(&mut shell, link)), ["weir_transact"]);
 }
 
 /// A reply says that the transaction lacked its lock, and what it had read before that.
@@ -133,10 +140,9 @@ fn a_transaction_whose_lock_is_lost_goes_on_waiting_for_rows() {
     let client = shell.connect();
     shell.call(client, LOCK);
     shell.call(client, &guarded("b"));
-    let requests = asked(&mut shell, link);
-    answer(&mut shell, link, &requests[0], &json!({"locked": true}));
+    let requests = gives_lock(&mut shell, link);
     let failed = json!([{}, {"error": "constraint violation", "details": ""}]);
-    answer(&mut shell, link, &requests[1], &json!({"id": A, "results": failed}));
+    answer(&mut shell, link, &requests[0], &json!({"id": A, "results": failed}));
     shell.event(Event::LinkDown { link, error: None });
     shell.settle();
     shell.connecting.retain(|(begun, _)| *begun != link);
@@ -354,7 +360,7 @@ fn a_relay_that_was_robbed_of_what_it_took_by_force_has_its_turn_again() {
     assert_eq!(outcome(&chain.servers[1].received(thief)).1, ["stolen"]);
     lock(&mut chain, 1, thief, "unlock");
     chain.servers[1].received(first);
-    assert_eq!(outcome(&chain.call(1, first, &guarded("c"))), is("\"not owner\"", &["stolen"]));
+    assert_eq!(outcome(&chain.call(1, first, &guarded("c"))), is("\"not owner\"", &[]));
     lock(&mut chain, 0, rival, "unlock");
     chain.settle();
     assert_eq!(outcome(&chain.servers[1].received(first)).1, ["locked"]);
@@ -395,7 +401,7 @@ fn a_lock_that_the_source_cannot_give_is_asked_for_again_later() {
         assert_eq!(pass_s(&mut shell, link, 2), Vec::<Value>::new(), "not in a loop");
         requests = pass_s(&mut shell, link, 10);
     }
-    assert_eq!(outcome(&shell.received(client)).1, ["stolen"], "once");
+    assert_eq!(outcome(&shell.received(client)), is("\"not owner\"", &[]));
     answer(&mut shell, link, &requests.pop().expect("it is asked for"), &json!({"locked": true}));
     assert_eq!(outcome(&shell.received(client)).1, ["locked"]);
 }
@@ -409,12 +415,10 @@ fn who_takes_a_lock_that_has_only_been_asked_for_takes_it_at_the_source() {
         shell.call(first, LOCK);
         shell.call(first, &guarded("b"));
         let requests = asked(&mut shell, link);
-        assert_eq!(methods(&requests), ["lock", "weir_transact"]);
+        assert_eq!(methods(&requests), ["lock"]);
         shell.call(thief, &LOCK.replace("lock", "steal"));
         let refuse = |shell: &mut Shell| {
             answer(shell, link, &requests[0], &json!({"locked": false}));
-            let not_owner = json!({"id": A, "results": [{"error": "not owner"}, null]});
-            answer(shell, link, &requests[1], &not_owner);
         };
         if is_answered_first {
             refuse(&mut shell);
@@ -422,7 +426,7 @@ fn who_takes_a_lock_that_has_only_been_asked_for_takes_it_at_the_source() {
         shell.send(thief, &guarded("c"));
         shell.settle();
         if !is_answered_first {
-            // What was asked for under the lock before comes first.
+            // The answer comes first.
             assert!(asked(&mut shell, link).is_empty());
             refuse(&mut shell);
         }
@@ -431,7 +435,8 @@ fn who_takes_a_lock_that_has_only_been_asked_for_takes_it_at_the_source() {
         answer(&mut shell, link, &taken[0], &json!({}));
         answer(&mut shell, link, &taken[1], &json!({"locked": true}));
         assert_eq!(shell.received(thief), Vec::<String>::new(), "it is his");
-        assert_eq!(about(&shell.received(first), 2).1, ["stolen"], "by the one here");
+        let told = about(&shell.received(first), 2);
+        assert_eq!(told, is("\"not owner\"", &["locked", "stolen"]), "by the one here");
     }
 }
 
@@ -580,11 +585,11 @@ fn who_waited_at_a_relay_while_others_had_the_lock_at_the_source_hears_of_them()
     chain.settle();
     assert_eq!(outcome(&chain.servers[1].received(first)).1, ["stolen"]);
     chain.call(1, first, UNLOCK);
-    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"]);
     chain.call(0, rival, &guarded("r"));
+    assert_eq!(chain.servers[1].received(second), Vec::<String>::new(), "it is not the relay's");
     chain.call(0, rival, UNLOCK);
     chain.settle();
-    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["stolen", "locked"]);
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"]);
     assert_eq!(outcome(&chain.call(1, second, &guarded("b"))), is("done", &[]));
 }
 
@@ -623,10 +628,9 @@ fn what_a_lost_source_had_under_a_lock_is_not_to_be_before_others_write_under_it
     shell.call(first, LOCK);
     shell.send(first, &guarded("late"));
     shell.settle();
-    let requests = asked(&mut shell, link);
-    assert_eq!(methods(&requests), ["lock", "weir_transact"]);
-    answer(&mut shell, link, &requests[0], &json!({"locked": true}));
-    let late = requests[1]["params"][1]["id"].clone();
+    let requests = gives_lock(&mut shell, link);
+    assert_eq!(methods(&requests), ["weir_transact"]);
+    let late = requests[0]["params"][1]["id"].clone();
     let (mut link, mut question) = (link, None::<Value>);
     // The first source that is asked is lost before it has answered.
     for is_first in [true, false] {
@@ -635,7 +639,8 @@ fn what_a_lost_source_had_under_a_lock_is_not_to_be_before_others_write_under_it
         shell.settle();
         shell.connecting.retain(|(begun, _)| *begun != link);
         if is_first {
-            assert_eq!(outcome(&shell.received(first)), is("\"canceled\"", &["stolen"]));
+            let told = outcome(&shell.received(first));
+            assert_eq!(told, is("\"canceled\"", &["locked", "stolen"]));
             shell.call(first, UNLOCK);
             shell.call(second, LOCK);
         }
@@ -665,5 +670,97 @@ fn what_a_lost_source_had_under_a_lock_is_not_to_be_before_others_write_under_it
     shell.settle();
     assert_eq!(asked(&mut shell, link), Vec::<Value>::new());
     answer(&mut shell, link, &question.expect("it was asked"), &json!("not committed"));
-    assert_eq!(methods(&asked(&mut shell, link)), ["lock", "weir_transact"]);
+    assert_eq!(methods(&gives_lock(&mut shell, link)), ["weir_transact"]);
+}
+
+/// Others have had the lock at the source, and have written under it.
+#[test]
+fn who_locks_at_a_relay_is_told_what_was_written_before_its_source_gave_the_lock() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.call(client, r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{}}]}"#);
+    assert!(shell.call(client, LOCK).contains(r#""locked":false"#));
+    let request = asked(&mut shell, link).remove(0);
+    answer(&mut shell, link, &request, &json!({"locked": false}));
+    assert_eq!(shell.received(client), Vec::<String>::new(), "others have it");
+    say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
+    say(&mut shell, link, &json!({"id":null,"method":"locked","params":["l"]}));
+    assert_eq!(outcome(&shell.received(client)).1, ["update", "locked"]);
+    shell.send(client, &guarded("c"));
+    shell.settle();
+    assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
+}
+
+/// Others may have had the lock at the source, and have written under it what the owner here did not know when he computed
+/// what he asks for.
+#[test]
+fn who_asserts_a_lock_first_behind_changes_that_he_had_not_been_told_is_refused_once() {
+    for (watches, has_changed) in [(true, true), (true, false), (false, true)] {
+        let (mut shell, link) = played();
+        has_another_database(&mut shell);
+        let client = shell.connect();
+        if watches {
+            shell.call(client, r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{}}]}"#);
+        }
+        assert!(shell.call(client, LOCK).contains(r#""locked":true"#));
+        shell.send(client, &guarded("b"));
+        shell.settle();
+        let requests = asked(&mut shell, link);
+        assert_eq!(methods(&requests), ["lock"]);
+        if has_changed {
+            say_rows(&mut shell, link, B, B, &json!({"insert": {"name": "b"}}));
+        }
+        answer(&mut shell, link, &requests[0], &json!({"locked": true}));
+        let requests = asked(&mut shell, link);
+        if !watches || !has_changed {
+            assert_eq!(methods(&requests), ["weir_transact"], "{watches} {has_changed}");
+            continue;
+        }
+        assert_eq!(requests, Vec::<Value>::new());
+        let told = shell.received(client);
+        assert_eq!(
+            about(&told, 2),
+            is("\"not owner\"", &["update", "stolen", "locked"]),
+            "{told:?}"
+        );
+        // It knows all now, and goes on to.
+        shell.send(client, &guarded("c"));
+        shell.settle();
+        assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
+    }
+}
+
+/// What was asked for under the lock is with the source while that is asked for all rows.
+#[test]
+fn who_gets_a_lock_while_rows_are_asked_for_is_told_what_the_source_had_under_it_before() {
+    let (mut shell, link) = played();
+    let [first, second] = [(); 2].map(|()| shell.connect());
+    for client in [first, second] {
+        shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    }
+    shell.call(first, LOCK);
+    shell.send(first, &guarded("b"));
+    shell.settle();
+    let written = gives_lock(&mut shell, link).remove(0);
+    let request = convert(&mut shell, link);
+    shell.call(first, UNLOCK);
+    assert!(shell.call(second, LOCK).contains(r#""locked":false"#));
+    let results = json!({"id": B, "results": [{}, {"uuid": ["uuid", B]}]});
+    answer(&mut shell, link, &written, &results);
+    assert_eq!(shell.received(second), Vec::<String>::new(), "its rows have not come");
+    let rows = json!([false, B, {"Port": {B: {"initial": {"name": "b"}}}}]);
+    answer(&mut shell, link, &request, &rows);
+    assert_eq!(outcome(&shell.received(second)).1, ["locked"]);
+}
+
+/// The source has made what might have waited, and the answer is under way.
+#[test]
+fn who_gets_a_lock_behind_what_might_have_waited_has_been_told_what_it_did() {
+    let (mut chain, first, second) = with_write_that_waits(true, false);
+    chain.servers[1]
+        .call(second, r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{}}]}"#);
+    chain.servers[1].call(first, UNLOCK);
+    assert!(chain.servers[1].call(second, LOCK).contains(r#""locked":false"#));
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["update", "locked"]);
 }

@@ -65,8 +65,9 @@ impl World {
                 let turn_us = match what {
                     "wait" if self.nodes[n].has_short_steps => TURN_US,
                     "wait" => SECOND_TURN_US,
-                    // One that is long for a step waits until a batch is decided, as such a wait does.
-                    "select" if self.nodes[n].has_short_steps => SECOND_TURN_US,
+                    // What is long for a step waits until a batch is decided, as such a wait does, and first rows that a
+                    // helper has composed wait for the next one.
+                    "select" | "monitor" if self.nodes[n].has_short_steps => SECOND_TURN_US,
                     _ => 0,
                 };
                 let who = format!("bystander {number} at server {n}, who asks for {what},");

@@ -337,6 +337,22 @@ impl Forwards {
         all.map(|forward| &forward.trigger).chain(early)
     }
 
+    /// What the source has, or has made in a state that has not come.
+    pub(crate) fn at_source(&self) -> impl Iterator<Item = &Trigger> {
+        let early = self.early.iter().map(|early| &early.trigger);
+        self.sent.values().map(|forward| &forward.trigger).chain(early)
+    }
+
+    /// The source is being asked for a lock, by the request of this number: what is asked for under it waits for the answer.
+    pub(crate) fn await_lock(&mut self, number: u64, name: String) {
+        self.window.await_lock(number, name);
+    }
+
+    /// The source has answered that request. Which lock it was for.
+    pub(crate) fn lock_answered(&mut self, number: u64) -> Option<String> {
+        self.window.lock_answered(number)
+    }
+
     /// Whether something may be made yet that a source before had under a lock.
     pub(crate) fn is_in_doubt(&self, lock: &str) -> bool {
         self.window.is_in_doubt(lock)

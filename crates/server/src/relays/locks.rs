@@ -64,6 +64,16 @@ impl SourceLocks {
         self.by_name.get(name).is_none_or(Standing::may_assert)
     }
 
+    /// Whether the lock is the relay's at the source.
+    pub(crate) fn is_owned(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Standing::Owned { .. }))
+    }
+
+    /// Whether the lock has been asked for, and is not the relay's.
+    pub(crate) fn is_elsewhere(&self, name: &str) -> bool {
+        !self.is_new(name) && !self.is_owned(name)
+    }
+
     /// How often the source has said that a lock is the relay's now, or not any more, since it was asked for.
     pub(crate) fn heard(&self, name: &str) -> u64 {
         self.by_name.get(name).map_or(0, Standing::heard)

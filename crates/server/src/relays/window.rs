@@ -6,8 +6,8 @@
 //!
 //! To the source the clients of a relay have a lock together, and it runs what different ones ask in any order. So what is
 //! asked for under a lock waits as long as the source has something that another client has asked for under it, who may have
-//! left since, or lost it; and as long as nobody knows what has become of something that a source before had under it, which
-//! may stand still with it.
+//! left since, or lost it; as long as nobody knows what has become of something that a source before had under it, which
+//! may stand still with it; and until the source has answered whether the relay has the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +30,8 @@ pub(super) struct Window {
     under: BTreeMap<String, BTreeMap<SessionId, usize>>,
     /// How many requests a source before had under each lock that may be made yet.
     in_doubt: BTreeMap<String, usize>,
+    /// Locks that the source is being asked for, by the numbers of those requests.
+    asked_for: BTreeMap<u64, String>,
 }
 
 /// What the source has of a client.
@@ -79,7 +81,9 @@ impl Window {
     fn is_under_lock_of_others(&self, trigger: &Trigger, session: SessionId) -> bool {
         locks(trigger).any(|name| {
             let mut sessions = self.under.get(name).into_iter().flat_map(BTreeMap::keys);
-            self.is_in_doubt(name) || sessions.any(|other| *other != session)
+            self.is_in_doubt(name)
+                || self.asked_for.values().any(|asked| asked == name)
+                || sessions.any(|other| *other != session)
         })
     }
 
@@ -105,6 +109,18 @@ impl Window {
             }
         }
         self.release_all();
+    }
+
+    /// The source is being asked for a lock, by the request of this number.
+    pub(super) fn await_lock(&mut self, number: u64, name: String) {
+        self.asked_for.insert(number, name);
+    }
+
+    /// The source has answered that request. Which lock it was for.
+    pub(super) fn lock_answered(&mut self, number: u64) -> Option<String> {
+        let name = self.asked_for.remove(&number)?;
+        self.release_all();
+        Some(name)
     }
 
     /// The source has been asked.
@@ -148,6 +164,7 @@ impl Window {
     pub(super) fn lost(&mut self) {
         self.at_source.clear();
         self.under.clear();
+        self.asked_for.clear();
         self.release_all();
     }
 

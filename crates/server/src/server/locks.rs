@@ -1,13 +1,15 @@
 //! Locks that change hands: what the last owner has asked for comes first, and who is told that a lock is his has been
 //! told of that before. Clients compute what they write under a lock from what they have been told.
 
+use std::collections::BTreeSet;
+
 use weir_json::Text;
 
 use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
+use crate::relays::Relay;
 use crate::reply::Handled;
 use crate::server::Server;
-use crate::server::round::Turn;
 use crate::session::locks::{Held, LockMode};
 
 /// How much a session knows of what it watches.
@@ -26,10 +28,14 @@ impl Server {
         let name = params.elements().and_then(|mut params| params.next()?.str());
         // Of a lock that others have, nothing is told yet.
         let comes_next = |name: &str| mode == LockMode::Wait && !self.sessions.is_locked(name);
-        let is_free = name.filter(|name| comes_next(name)).is_none_or(|name| {
-            !self.are_others_under_lock(id, &name) && matches!(self.tell_rows(id), Told::All)
+        let name = name.filter(|name| comes_next(name));
+        let is_free = name.is_none_or(|name| {
+            self.ask_source_for_lock(&name);
+            !self.are_others_under_lock(id, &name) && self.is_told(id)
         });
-        self.sessions.lock(&mut self.shell, id, params, (mode, is_free))
+        let reply = self.sessions.lock(&mut self.shell, id, params, (mode, is_free))?;
+        self.note_known(id);
+        Ok(reply)
     }
 
     /// Whether a session has asked for something under a lock of its own that is not made yet: it has the lock until then.
@@ -66,14 +72,25 @@ impl Server {
         };
         self.databases.iter().any(|(db, _)| {
             let relay = self.relays.get(db);
-            // While its source is away nobody can know.
+            let is_under = |trigger: &Trigger| trigger.is_under(name, |held| held.name == name);
+            let is_at_source = |relay: &Relay| {
+                relay.follower.is_connected()
+                    && relay.forwards.at_source().filter(is_of_other).any(is_under)
+            };
+            // What waits there is taken back, or is made in this moment.
+            if relay.is_some_and(is_at_source) {
+                return true;
+            }
+            // While its source is away nobody can know of the rest.
             if relay.is_some_and(|relay| !relay.follower.may_ask()) {
                 return false;
             }
-            let is_meant = |trigger: &Trigger| {
-                trigger.is_under(name, |held| held.name == name)
-                    && (relay.is_none() || !trigger.may_wait())
-            };
+            // Others have it there, or may have it.
+            if relay.is_some_and(|relay| relay.locks.is_elsewhere(name)) {
+                return true;
+            }
+            let is_meant =
+                |trigger: &Trigger| is_under(trigger) && (relay.is_none() || !trigger.may_wait());
             relay.is_some_and(|relay| relay.forwards.is_in_doubt(name))
                 || self.undecided(db).filter(is_of_other).any(is_meant)
         })
@@ -96,16 +113,43 @@ impl Server {
 
     /// Tells a session, if it has not left, of its locks, or has it wait for what comes before that.
     pub(super) fn tell_of_locks_of(&mut self, id: SessionId) {
-        let may_hear = self.sessions.takes_notices(&self.shell, id);
-        if !may_hear || self.sessions.new_locks(id).any(|name| self.are_others_under_lock(id, name))
-        {
+        if !self.sessions.has_lock_news_of(id) {
+            return;
+        }
+        let is_late = |name: &&str| self.are_others_under_lock(id, name);
+        let late: BTreeSet<String> =
+            self.sessions.new_locks(id).filter(is_late).map(str::to_owned).collect();
+        if !self.is_told(id) {
             return self.sessions.keep_lock_news(id);
         }
-        match self.tell_rows(id) {
-            Told::All => self.sessions.tell_lock_news(&mut self.shell, id),
-            Told::Later(db) => self.await_turn(db, Turn::Locks(id)),
-            Told::AtHelper => self.sessions.keep_lock_news(id),
+        self.sessions.tell_lock_news(&mut self.shell, id, |name| late.contains(name));
+        self.note_known(id);
+        if !late.is_empty() {
+            self.sessions.keep_lock_news(id);
         }
+    }
+
+    /// A session has been told of locks of its own: of relays' databases it knows as much as there has been to know.
+    fn note_known(&mut self, id: SessionId) {
+        let Self { sessions, databases, relays, .. } = self;
+        let dbs = relays.by_db.keys();
+        let as_of =
+            || dbs.clone().map(|db| (*db, databases.shown(*db).unwrap_or_default())).collect();
+        sessions.note_known(id, as_of);
+    }
+
+    /// Tells a session, if it takes that, what it watches and has not been told. Whether it knows all of it then; if not, it
+    /// has its turn later.
+    pub(super) fn is_told(&mut self, id: SessionId) -> bool {
+        self.sessions.takes_notices(&self.shell, id)
+            && match self.tell_rows(id) {
+                Told::All => true,
+                Told::Later(db) => {
+                    self.await_rows(db, id);
+                    false
+                }
+                Told::AtHelper => false,
+            }
     }
 
     /// Tells a session what it watches and has not been told, as far as that is for now.

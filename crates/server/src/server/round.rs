@@ -32,8 +32,8 @@ pub(super) enum Turn {
     /// A reply whose own updates have not been composed, which takes the tables, and a session
     /// that takes updates.
     Untold(Answer),
-    /// A lock has become a session's own, which is to be told what came before that first.
-    Locks(SessionId),
+    /// What a session watches it is to be told: that a lock is its own, or that a state is there, comes behind.
+    Rows(SessionId),
     /// Rows that monitors begin with.
     Initial(Begun),
     /// What other conditions make appear and vanish.
@@ -139,6 +139,12 @@ impl Round {
         turns.filter_map(Turn::of_untold).any(|untold| untold == session)
     }
 
+    /// Whether an answer to this session waits for updates.
+    fn has_behind_updates(&self, db: DbId, session: SessionId) -> bool {
+        let behind = self.untold.get(&(db, session.connection())).into_iter().flatten();
+        behind.into_iter().any(|untold| untold.answer.session == session)
+    }
+
     /// Puts back turns that have not come yet, before others that have come meanwhile.
     fn put_back(&mut self, db: DbId, mut turns: VecDeque<Turn>) {
         if !turns.is_empty() {
@@ -156,6 +162,14 @@ impl Server {
         } else {
             // The database was removed meanwhile: nothing is left to wait for.
             self.take_turn(db, turn);
+        }
+    }
+
+    /// A session is told what it watches of a database when that has its turn.
+    pub(super) fn await_rows(&mut self, db: DbId, session: SessionId) {
+        let mut turns = self.round.turns.get(&db).into_iter().flatten();
+        if !turns.any(|turn| matches!(turn, Turn::Rows(waits) if *waits == session)) {
+            self.await_turn(db, Turn::Rows(session));
         }
     }
 
@@ -307,6 +321,11 @@ impl Server {
             let must_wait = match &turn {
                 _ if !self.databases.is_decided(id) => true,
                 Turn::Untold(Answer { session, .. }) if late.contains(session) => true,
+                Turn::Untold(Answer { session, rest: Some(_), .. })
+                    if self.round.has_behind_updates(id, *session) =>
+                {
+                    true
+                }
                 Turn::Request { session, message, .. } => {
                     untold.contains(session) || self.is_late_change(id, *session, message)
                 }
@@ -315,7 +334,7 @@ impl Server {
                 }
                 // These need the tables themselves.
                 Turn::Converted(_) | Turn::ConversionFinished(_) => is_away(),
-                Turn::Untold(Answer { session, .. }) | Turn::Locks(session) => {
+                Turn::Untold(Answer { session, .. }) | Turn::Rows(session) => {
                     let told = session.connection();
                     is_away() && self.subscriptions.has_pending(&self.databases, id, told)
                         || self.is_told_later(id, told)
@@ -359,7 +378,10 @@ impl Server {
                 databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));
             }
             Turn::Answer(answer) | Turn::Untold(answer) => self.give_behind(db, answer, false),
-            Turn::Locks(session) => self.tell_of_locks_of(session),
+            Turn::Rows(session) => {
+                self.tell_of_locks_of(session);
+                self.answer_who_waits(|waits| waits == session);
+            }
             Turn::Initial(begun) => {
                 subscriptions.give_initial(shell, sessions, databases, begun);
             }
@@ -385,7 +407,10 @@ impl Server {
     fn give_behind(&mut self, db: DbId, mut answer: Answer, comes_behind: bool) {
         let Self { shell, sessions, databases, .. } = self;
         let session = answer.session;
-        if answer.rest.is_none() && sessions.has(session) {
+        // A long one is behind its own updates by itself.
+        let is_long = answer.rest.is_some();
+        let comes_behind = comes_behind || is_long && self.round.has_behind_updates(db, session);
+        if (!is_long || comes_behind) && sessions.has(session) {
             if let Some(reason) = answer.holds.take() {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
             }
@@ -488,6 +513,13 @@ impl Server {
     fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         let Answer { session, id, mut result, rest, behind, holds } = answer;
+        let mut holds = holds;
+        if rest.is_some() && holds == Some(Reason::Turn) {
+            // It has waited for others. As long as it is under way the session is told nothing else.
+            sessions.hold(session, Reason::Work, Lane::Db(db));
+            databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));
+            holds = Some(Reason::Work);
+        }
         if rest.is_none() || !sessions.has(session) {
             if let Some(reason) = holds {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));

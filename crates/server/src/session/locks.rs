@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_data::Error;
 use weir_json::Text;
 
-use crate::ids::SessionId;
+use crate::ids::{DbId, SessionId};
 use crate::once::Heard;
 use crate::reply::{Handled, Reply};
 use crate::session::limits::OVERHEAD_BYTES;
@@ -36,13 +36,16 @@ pub(super) struct Lock {
     is_owned: bool,
     /// How often it was told that it has it now, or has it no longer.
     told: u64,
+    /// Where relays' databases were when it was told that it has it, by the changes that had been shown; `None` if it was
+    /// told of that just now, or does not have it.
+    as_of: Option<BTreeMap<DbId, u64>>,
 }
 
 impl Lock {
     /// The session is sent a notification. It may say what has been said before.
     fn tell(&mut self, is_owned: bool) {
         self.told += u64::from(self.is_owned != is_owned);
-        self.is_owned = is_owned;
+        (self.is_owned, self.as_of) = (is_owned, None);
     }
 }
 
@@ -192,6 +195,24 @@ impl Sessions {
         self.locks.owner(name) == Some(id.connection())
     }
 
+    /// Who owns the lock.
+    pub(crate) fn lock_owner(&self, name: &str) -> Option<SessionId> {
+        self.locks.owner(name)
+    }
+
+    /// What the session knows of relays' databases since it was told just now that locks are its own.
+    pub(crate) fn note_known(&mut self, id: SessionId, as_of: impl Fn() -> BTreeMap<DbId, u64>) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        let new = session.locks.values_mut().filter(|lock| lock.is_owned && lock.as_of.is_none());
+        new.for_each(|lock| lock.as_of = Some(as_of()));
+    }
+
+    /// Where a relay's database was when the session was told that it has the lock, if it was told.
+    pub(crate) fn known_under(&self, id: SessionId, name: &str, db: DbId) -> Option<u64> {
+        let as_of = self.get(id)?.locks.get(name)?.as_of.as_ref()?;
+        Some(as_of.get(&db).copied().unwrap_or_default())
+    }
+
     /// Whether anybody owns the lock.
     pub(crate) fn is_locked(&self, name: &str) -> bool {
         self.locks.owner(name).is_some()
@@ -238,12 +259,14 @@ impl Sessions {
 
     /// The owner of a lock of a relay has lost it at the source, or has it there again: what was sent
     /// under it before does not count any more.
+    /// Who has yet to be told that it is his has lost nothing.
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
         self.forget_ended(name);
         self.locks.begin_turn(name);
+        let is_told = self.locks.owner(name).is_some_and(|owner| !self.is_new(owner, name));
         let Some(queue) = self.locks.queues.get_mut(name) else { return };
-        queue.is_lost = !is_back;
-        if let Some(owner) = self.locks.owner(name) {
+        queue.is_lost = !is_back && is_told;
+        if let Some(owner) = self.locks.owner(name).filter(|_| is_back || is_told) {
             self.notify_lock(shell, owner, if is_back { LOCKED } else { STOLEN }, name);
         }
     }
@@ -318,7 +341,7 @@ impl Sessions {
         };
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
         let is_told = is_owner && is_free;
-        session.locks.insert(name.clone(), Lock { mode, is_owned: is_told, told: 0 });
+        session.locks.insert(name.clone(), Lock { mode, is_owned: is_told, told: 0, as_of: None });
         if is_owner && !is_told {
             self.notify_lock(shell, id, LOCKED, &name);
         }
@@ -374,6 +397,11 @@ impl Sessions {
         !self.locks.to_tell.is_empty()
     }
 
+    /// Whether a session that has not left has to be told of locks.
+    pub(crate) fn has_lock_news_of(&self, id: SessionId) -> bool {
+        self.get(id).is_some_and(|session| !session.lock_news.is_empty())
+    }
+
     /// Takes the sessions that have to be told of locks: the caller tells each, or has it kept.
     pub(crate) fn take_lock_news(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.locks.to_tell)
@@ -386,16 +414,30 @@ impl Sessions {
         }
     }
 
+    /// Whether a lock has become a session's own, which it has not been told.
+    fn is_new(&self, id: SessionId, name: &str) -> bool {
+        let news = self.get(id).and_then(|session| session.lock_news.get(name));
+        news.is_some_and(|news| news.last() == Some(&LOCKED))
+    }
+
     /// The locks that have become a session's own, which it has not been told.
     pub(crate) fn new_locks(&self, id: SessionId) -> impl Iterator<Item = &str> {
         let news = self.get(id).into_iter().flat_map(|session| &session.lock_news);
-        news.filter(|(_, news)| news.contains(&LOCKED)).map(|(name, _)| name.as_str())
+        news.filter(|(_, news)| news.last() == Some(&LOCKED)).map(|(name, _)| name.as_str())
     }
 
-    /// Tells a session what has happened to its locks.
-    pub(crate) fn tell_lock_news(&mut self, shell: &mut Shell, id: SessionId) {
+    /// Tells a session what has happened to its locks, but for those that are to wait.
+    pub(crate) fn tell_lock_news(
+        &mut self,
+        shell: &mut Shell,
+        id: SessionId,
+        waits: impl Fn(&str) -> bool,
+    ) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
-        for (lock, news) in std::mem::take(&mut session.lock_news) {
+        let all = std::mem::take(&mut session.lock_news);
+        let (later, now) = all.into_iter().partition(|(lock, _)| waits(lock));
+        session.lock_news = later;
+        for (lock, news) in now {
             news.into_iter().for_each(|method| session.tell_lock(shell, id, &lock, method));
         }
     }

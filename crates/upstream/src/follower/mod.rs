@@ -279,6 +279,11 @@ impl Follower {
         }
     }
 
+    /// Whether there is a connection, whatever has been heard on it.
+    pub fn is_connected(&self) -> bool {
+        self.session.is_connected()
+    }
+
     /// Whether the owner's rows are those of the source, as far as that has been heard of.
     pub fn is_following(&self) -> bool {
         self.phase == Phase::Following

@@ -219,6 +219,28 @@ fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
     assert!(received.ends_with(b"xend"));
 }
 
+/// A client reads all that it is sent, and there is always more than there is room for.
+#[test]
+fn a_client_that_is_sent_more_than_its_socket_takes_is_heard_in_between() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut client) = shell.connect();
+    client.set_nonblocking(true).unwrap();
+    shell.send(id, &"x".repeat(MUCH));
+    client.write_all(b"{}").unwrap();
+    let mut text = vec![0; MUCH];
+    for _ in 0..1000 {
+        while client.read(&mut text).is_ok_and(|count| count > 0) {}
+        let events = shell.round();
+        if events.iter().any(|event| event.starts_with("message")) {
+            return;
+        }
+        if shell.sessions.backlog() == 0 {
+            shell.send(id, &"x".repeat(MUCH));
+        }
+    }
+    panic!("it is not heard");
+}
+
 #[test]
 fn a_client_that_reads_slowly_is_not_silent() {
     let mut shell = Shell::new(INPUT_BYTES);

@@ -305,13 +305,23 @@ impl Sessions {
             Phase::Open if self.is_late && ready.has_ended => self.end(poller, id, None),
             // Nobody is left to take its answers, and nothing else would ever be read of it.
             Phase::Open if hung_up && session.is_stopped => self.end(poller, id, None),
-            Phase::Open if session.served_in == self.round || inbox.has_unscanned() => {}
-            Phase::Open => {
-                let held = inbox.held_bytes();
-                if hung_up || self.has_time(id, held) && self.is_admitted(poller, id, held) {
-                    self.read(poller, id, coverage);
-                }
+            Phase::Open if hung_up && session.served_in != self.round && !inbox.has_unscanned() => {
+                self.read(poller, id, coverage);
             }
+            Phase::Open => self.read_in_turn(poller, id, coverage),
+        }
+    }
+
+    /// Reads from a client that is to be heard, unless it has been served in this round, or others come first.
+    fn read_in_turn(&mut self, poller: &Poller, id: SessionId, coverage: &mut Coverage) {
+        let session = living(&mut self.slots, id);
+        let inbox = &session.channel.inbox;
+        if session.served_in == self.round || inbox.has_unscanned() {
+            return;
+        }
+        let held = inbox.held_bytes();
+        if self.has_time(id, held) && self.is_admitted(poller, id, held) {
+            self.read(poller, id, coverage);
         }
     }
 
@@ -534,6 +544,11 @@ impl Sessions {
                     true => Event::Drained { session: id },
                     false => Event::Activity { session: id },
                 });
+                // The core may have more for it at once than there is room for: it would not be heard for as long as
+                // that is so.
+                if is_heard {
+                    self.read_in_turn(poller, id, coverage);
+                }
             }
             Ok(Flushed::All) if is_told => self.events.push(Event::Drained { session: id }),
             Ok(Flushed::Part) if !was_blocked => self.wait_for_room(poller, id),

@@ -1,9 +1,12 @@
 //! What is committed, asked of the leader: for clients that must not read what is stale.
 
+use std::collections::BTreeSet;
+
 use weir_data::{Error, Uuid};
 
-use crate::clusters::AGAIN_US;
 use crate::clusters::message::Message;
+use crate::clusters::{AGAIN_US, Clusters};
+use crate::database::Databases;
 use crate::ids::{DbId, SessionId};
 use crate::relays::Syncing;
 use crate::reply::{Handled, Reply};
@@ -46,14 +49,27 @@ impl Server {
         for db in self.states.to_ask(now_us) {
             self.ask_what_is_committed(db);
         }
-        let Self { shell, databases, clusters, states, .. } = self;
-        states.answer(shell, |db, wanted| match wanted {
+        self.answer_who_waits(|_| true);
+    }
+
+    /// Answers those of the sessions that wait for states which are there by now, and have been told what led to them.
+    pub(in crate::server) fn answer_who_waits(&mut self, is_meant: impl Fn(SessionId) -> bool) {
+        let has_state = |databases: &Databases, clusters: &Clusters, db: DbId, wanted| match wanted
+        {
             Wanted::Id(id) | Wanted::Source(id) => {
                 let at = databases.position_of(db, id).zip(databases.shown(db));
                 at.is_some_and(|(at, shown)| at <= shown)
             }
             Wanted::Entry(entry) => clusters.part(db).is_none_or(|part| part.applied >= entry),
             Wanted::Latest | Wanted::Answer(_) => false,
+        };
+        let Self { databases, clusters, states, .. } = &*self;
+        let reached = states.reached(|db, wanted| has_state(databases, clusters, db, wanted));
+        let meant = reached.into_iter().filter(|id| is_meant(*id));
+        let told: BTreeSet<SessionId> = meant.filter(|id| self.is_told(*id)).collect();
+        let Self { shell, databases, clusters, states, .. } = self;
+        states.answer(shell, |session, db, wanted| {
+            told.contains(&session) && has_state(databases, clusters, db, wanted)
         });
     }
 

@@ -1,5 +1,6 @@
 //! Locks of clients at the source (`relays::locks`).
 
+use weir_data::parser::is_id;
 use weir_engine::Outcome;
 use weir_upstream::follower::Output;
 
@@ -23,6 +24,8 @@ pub(super) enum Locked {
     /// The client does not have the locks; before the transaction came to say so it would wait for rows, or take
     /// longer than a step may: it goes to a helper.
     Aside,
+    /// The source has just been asked for the locks: it goes when that is answered.
+    Asked,
     /// What it is to be answered can be said when the tables are settled.
     Waits,
 }
@@ -88,8 +91,18 @@ impl Server {
         let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
         trigger.locks = Some(owned);
+        let mut is_awaited = false;
+        for (name, by_force) in new {
+            let number = self.ask_for_lock(db, &name, by_force);
+            if !by_force {
+                self.relays.get_mut(db).forwards.await_lock(number, name);
+                is_awaited = true;
+            }
+        }
+        if is_awaited {
+            return Locked::Asked;
+        }
         forward.fence = Fence::Locks;
-        new.into_iter().for_each(|(name, by_force)| self.ask_for_lock(db, &name, by_force));
         Locked::Goes
     }
 
@@ -155,13 +168,30 @@ impl Server {
         }
     }
 
-    fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) {
+    /// Somebody here is about to own a lock that nobody else here has. Where all that the server has is one relay, the
+    /// source is asked for it at once, so that he is told of it when it is the relay's; where there is more, when he first
+    /// asserts it, for nobody knows before that in which database.
+    pub(in crate::server) fn ask_source_for_lock(&mut self, name: &str) {
+        let mut relays = self.relays.by_db.iter();
+        let (Some((db, relay)), None) = (relays.next(), relays.next()) else { return };
+        let db = *db;
+        if self.databases.iter().any(|(other, of)| other != db && !of.is_reserved()) {
+            return;
+        }
+        if relay.follower.may_ask() && relay.locks.is_new(name) && is_id(name) {
+            let number = self.ask_for_lock(db, name, false);
+            self.relays.get_mut(db).forwards.await_lock(number, name.to_owned());
+        }
+    }
+
+    fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) -> u64 {
         let (mut out, params) = (Vec::new(), weir_json::array([name]).to_string());
         let method = if by_force { "steal" } else { "lock" };
         let relay = self.relays.get_mut(db);
         let number = relay.follower.ask_for_owner(method, params.as_bytes(), &mut out);
         relay.locks.asked(name, number, by_force);
         self.carry_out_relay(db, out);
+        number
     }
 
     /// The source has answered whether a lock is the relay's; false if that was something else.
@@ -176,16 +206,28 @@ impl Server {
             .ok()
             .and_then(|result| weir_json::validate(result).ok()?.object()?.get("locked")?.bool());
         let Self { shell, sessions, relays, .. } = self;
-        let locks = &mut relays.get_mut(db).locks;
+        let Relay { locks, forwards, .. } = relays.get_mut(db);
         let Some(turn) = locks.answered(number, is_owned, shell.now_us()) else { return false };
+        let granted = forwards.lock_answered(number).filter(|name| locks.is_owned(name));
         // Who has taken the lock here since it was asked for takes it from the others when he asserts it.
         let is_taken = |turn: &Turn| match turn {
             Turn::Lost(name) => is_owned.is_some() && sessions.is_stolen(name),
             Turn::Back(_) => false,
         };
         let turn = turn.filter(|turn| !is_taken(turn));
-        self.tell_owner(turn);
+        let missed = granted.filter(|name| self.has_missed(db, name));
+        self.tell_owner(turn.or(missed.map(Turn::Back)));
         true
+    }
+
+    /// Whether the owner of a lock here watches a database that has changed since he was told that he has it. What the
+    /// source's lock was free for may have been written under it by others, and he computes from what was before.
+    fn has_missed(&self, db: DbId, name: &str) -> bool {
+        let Self { sessions, databases, subscriptions, .. } = self;
+        let Some(owner) = sessions.lock_owner(name) else { return false };
+        let known = sessions.known_under(owner, name, db);
+        let has_changed = known.is_some_and(|known| databases.shown(db) != Some(known));
+        has_changed && subscriptions.dbs_of(owner).contains(&db)
     }
 
     /// The source says that a lock is the relay's, or not any more.
@@ -234,7 +276,9 @@ impl Server {
             give_back(relay, name, &mut out);
         }
         self.carry_out_relay(db, out);
-        again.iter().for_each(|(name, _)| self.ask_for_lock(db, name, false));
+        for (name, _) in &again {
+            self.ask_for_lock(db, name, false);
+        }
         if may_ask {
             let Self { sessions, relays, .. } = self;
             relays.get_mut(db).locks.settle(changes, |name| !sessions.is_locked(name));

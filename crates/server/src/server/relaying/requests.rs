@@ -79,6 +79,7 @@ impl Server {
             };
             match self.lock_at_source(db, &mut forward) {
                 Locked::Goes => self.send_to_source(db, forward),
+                Locked::Asked => self.relays.get_mut(db).forwards.again(forward),
                 Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
                 Locked::Aside => {
                     let Self { sessions, databases, round, .. } = self;
