@@ -38,7 +38,9 @@ fn a_standalone_source_and_its_relays_tell_the_truth() {
     // Each thing has happened that was to be looked at, if there were enough seeds for that.
     let is_seen = |of: fn(&SourceCounts) -> u64, least| sum(of) > least * seeds || seeds < SEEDS;
     assert!(is_seen(|counts| counts.guarded, 40), "{all:?}");
-    assert!(is_seen(|counts| counts.stolen.min(counts.not_owner), 10), "{all:?}");
+    assert!(is_seen(|counts| counts.stolen, 10), "{all:?}");
+    // Relays ask for a lock before they say that it is their client's, so that few are refused.
+    assert!(is_seen(|counts| counts.not_owner, 2), "{all:?}");
     assert!(is_seen(|counts| counts.ephemeral, 100), "{all:?}");
     assert!(is_seen(|counts| counts.resumed.min(counts.began_anew), 10), "{all:?}");
     assert!(is_seen(|counts| counts.indexes, 20), "{all:?}");

@@ -394,10 +394,6 @@ impl Server {
         }
         part.again_us = None;
         part.forwards.ask_again();
-        if leader.is_none() {
-            // Nobody can say when what was asked for under locks is made: who gives them up does not wait for that.
-            self.sessions.let_all_unlocks_pass();
-        }
         self.forget_gone(db);
         // While nobody was known to lead, an answer may have come, and the leader may be the same again.
         self.states.ask_again(db, self.shell.now_us());

@@ -492,7 +492,12 @@ impl Server {
         if part.told == told {
             return;
         }
-        part.told = told.clone();
+        let was_connected = std::mem::replace(&mut part.told, told.clone()).is_connected;
+        if was_connected && !told.is_connected {
+            // There has been no leader for long, and nobody can say when there is one again: who gives a lock up does not
+            // wait for what has been asked for under it.
+            self.sessions.let_all_unlocks_pass();
+        }
         let sid = part.member.id();
         let Told { is_connected, leads, index, cluster } = told;
         let state = server_db::ClusterState { is_connected, leads, index, cluster, sid };
