@@ -404,6 +404,7 @@ impl Monitors {
         schema: &Schema,
     ) -> Option<ConditionChange> {
         assert!(!self.away.contains(&key), "who has just been flushed is not away");
+        debug_assert!(!self.is_behind(key), "who has just been flushed has been told all");
         let version = self.memberships[&key].label.0;
         let head = message::head(version, &new_id);
         self.join_other_group(key, Arc::new((version, new_id)), new, schema);

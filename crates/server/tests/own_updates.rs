@@ -446,3 +446,49 @@ fn what_is_asked_behind_a_transaction_is_answered_behind_it() {
     assert!(at(&received, r#"{"id":1,"#) < at(&received, r#"{"id":9,"#), "{received:?}");
     assert!(at(&received, r#"{"id":9,"#) < at(&received, r#"{"id":10,"#), "{received:?}");
 }
+
+/// A client whose monitor of all tags is an old one, and which watches all names since, and the databases in between.
+fn interleaved() -> (Shell, SessionId) {
+    let mut shell = Shell::start();
+    let client = shell.connect();
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("old{i}"))).collect();
+    shell.call(client, &transact(1, &rows.join(",")));
+    let of = |db: &str, id: &str, tables: &str| {
+        format!(r#"{{"id":"m","method":"monitor_cond","params":["{db}","{id}",{tables}]}}"#)
+    };
+    shell.call(client, &of("Net", "tags", r#"{"Port":{"columns":["tags"]}}"#));
+    shell.call(client, &of("_Server", "databases", r#"{"Database":{"columns":["name"]}}"#));
+    shell.call(client, &of("Net", "names", r#"{"Port":{"columns":["name"]}}"#));
+    shell.received(client);
+    (shell, client)
+}
+
+/// Changes all tags, and the name of a port.
+const ALL_TAGS: &str = r#"{"op":"update","table":"Port","where":[],"row":{"tags":"new"}},{"op":"update","table":"Port","where":[["name","==","old7"]],"row":{"name":"renamed"}}"#;
+
+#[test]
+fn a_reply_is_behind_all_updates_of_its_database_whichever_others_are_watched() {
+    let (mut shell, client) = interleaved();
+    shell.server.set_step_cost_max(SMALL);
+    shell.send(client, &transact(2, ALL_TAGS));
+    shell.settle();
+    let received = shell.received(client);
+    let answer = at(&received, r#"{"id":2,"#);
+    assert!(at(&received, r#""tags""#) < answer, "{received:?}");
+    assert!(at(&received, "renamed") < answer, "{received:?}");
+}
+
+#[test]
+fn changed_conditions_lose_no_updates_whichever_other_databases_are_watched() {
+    let (mut shell, client) = interleaved();
+    let writer = shell.connect();
+    shell.send(writer, &transact(2, ALL_TAGS));
+    shell.send(client, r#"{"id":3,"method":"monitor_cond_change","params":["names","names",{"Port":[{"where":[["name","!=","none"]]}]}]}"#);
+    shell.server.set_step_cost_max(SMALL);
+    shell.short_round();
+    shell.settle();
+    shell.server.set_step_cost_max(USUAL);
+    shell.settle();
+    let received = shell.received(client);
+    assert!(at(&received, "renamed") < at(&received, r#"{"id":3,"#), "{received:?}");
+}

@@ -39,6 +39,7 @@ fn a_standalone_source_and_its_relays_tell_the_truth() {
     let is_seen = |of: fn(&SourceCounts) -> u64, least| sum(of) > least * seeds || seeds < SEEDS;
     assert!(is_seen(|counts| counts.guarded, 40), "{all:?}");
     assert!(is_seen(|counts| counts.stolen, 10), "{all:?}");
+    assert!(is_seen(|counts| counts.synced, 10), "{all:?}");
     // Relays ask for a lock before they say that it is their client's, so that few are refused.
     assert!(is_seen(|counts| counts.not_owner, 2), "{all:?}");
     assert!(is_seen(|counts| counts.ephemeral, 100), "{all:?}");

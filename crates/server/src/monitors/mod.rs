@@ -65,7 +65,8 @@ impl Monitor {
 /// The monitors of one session.
 #[derive(Debug, Default)]
 struct OfSession {
-    /// In the order of their making.
+    /// By database, since what is told before a reply is told of each of them at once; of each in the order of their
+    /// making.
     monitors: Vec<Monitor>,
     /// What they occupy, as far as that has been counted.
     bytes: usize,
@@ -143,7 +144,8 @@ impl Subscriptions {
         let (_, bytes) = monitor.count(databases);
         self.own_bytes += monitor.own_bytes();
         let of = self.by_session.entry(session).or_default();
-        of.monitors.push(monitor);
+        let at = of.monitors.partition_point(|other| other.db <= monitor.db);
+        of.monitors.insert(at, monitor);
         of.bytes += bytes;
         bytes
     }

@@ -1,7 +1,7 @@
 //! Clients of a standalone server and its relays: those that write and take a lock, through one server after
-//! the other, and those that watch.
+//! the other, those that do so by what they have been told as watchers, and those that only watch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
@@ -18,6 +18,12 @@ const PATIENCE_US: u64 = 8_000_000;
 /// so often.
 const REFUSED_US_MAX: u64 = 3_000_000;
 const REFUSED_MAX: usize = 3;
+
+/// Who waits for all that anybody has been told asks for so long, in milliseconds.
+const SYNC_MS: u64 = 2_000;
+
+/// So many characters of an answer are in the trace.
+const NOTED_MAX: usize = 200;
 
 /// Zeros: no state.
 const NONE: &str = "00000000-0000-0000-0000-000000000000";
@@ -52,6 +58,8 @@ enum Asked {
     Guarded(u64),
     Index,
     Monitor,
+    /// `weir_sync`, when so many rows had been acknowledged.
+    Sync(usize),
 }
 
 /// A client.
@@ -59,6 +67,8 @@ pub(crate) struct Visitor {
     pub(crate) number: usize,
     /// Whether it watches, and does nothing else.
     pub(crate) watches: bool,
+    /// Whether it watches, and goes by that when it writes under the lock.
+    pub(crate) acts_on_updates: bool,
     session: Option<(usize, u64, SessionId)>,
     asked: Option<(Asked, u64)>,
     requests: u64,
@@ -66,6 +76,8 @@ pub(crate) struct Visitor {
     has_first_rows: bool,
     /// Whether it has the lock or waits for it, as far as it was told.
     lock: Option<bool>,
+    /// The lock was asked for by force.
+    by_force: bool,
     /// The lock came back since it has asked for something.
     is_turned: bool,
     /// Since when, and how often, it was refused under a lock that it has as far as it was told.
@@ -95,12 +107,14 @@ impl Visitor {
         Self {
             number,
             watches,
+            acts_on_updates: false,
             session: None,
             asked: None,
             requests: 0,
             writes: 0,
             has_first_rows: false,
             lock: None,
+            by_force: false,
             is_turned: false,
             refused: None,
             known: None,
@@ -120,6 +134,17 @@ impl Visitor {
     pub(crate) fn state(&self) -> Option<&str> {
         let is_known = self.watches && self.columns() == Columns::Kept && self.state != NONE;
         is_known.then_some(self.state.as_str())
+    }
+
+    /// The guarded number as it has been told as a watcher, when the lock becomes its own, if that is all that has
+    /// been written under it. Who takes it by force does not wait for what others have asked for under it, and
+    /// nobody knows in which turn of the lock something is made that it has asked for itself.
+    fn told_number(&self) -> Option<u64> {
+        let is_unclear = matches!(self.asked, Some((Asked::Learn | Asked::Guarded(_), _)));
+        if !self.acts_on_updates || self.by_force || is_unclear {
+            return None;
+        }
+        self.rows.values().find(|row| row["name"] == GUARDED)?["n"].as_u64()
     }
 
     fn lose_session(&mut self) -> Option<Asked> {
@@ -239,7 +264,7 @@ impl World {
         let Some(session) = self.open_session_at(n) else { return };
         let visitor = &mut self.sources_mut().visitors[number];
         visitor.session = Some(session);
-        if visitor.watches {
+        if visitor.watches || visitor.acts_on_updates {
             let tables = match visitor.columns() {
                 Columns::Kept => json!({"T": [{"columns": ["name", "n"]}]}),
                 Columns::All => json!({"T": [{"columns": ["name", "n", "s"]}]}),
@@ -252,6 +277,7 @@ impl World {
     fn next_visitor_request(&mut self, number: usize, n: usize) {
         let dice = self.rng.below(20);
         let (of, by_force) = (self.rng.below(SLOTS), self.rng.chance(30));
+        let acknowledged = self.sources().acknowledged.len();
         let visitor = &mut self.sources_mut().visitors[number];
         visitor.writes += 1;
         let written = visitor.writes * 100 + number as u64;
@@ -279,12 +305,16 @@ impl World {
                     "where": [["name", "==", "Sim"]]});
                 (Asked::Index, "transact", json!(["_Server", select]))
             }
+            (7, _) if visitor.acts_on_updates => {
+                (Asked::Sync(acknowledged), "weir_sync", json!(["Sim", SYNC_MS]))
+            }
             (4..10, _) => {
                 let update = update(&slot(of), &json!({"s": written}));
                 (Asked::Slot, "transact", json!(["Sim", update]))
             }
             (_, None) => {
                 let method = if by_force { "steal" } else { "lock" };
+                visitor.by_force = by_force;
                 (Asked::Lock, method, json!([LOCK]))
             }
             (10..12, Some(_)) => (Asked::Unlock, "unlock", json!([LOCK])),
@@ -346,7 +376,8 @@ impl World {
                 Some("echo") => self.answer_echo(n, session, &message),
                 Some(turn @ ("locked" | "stolen")) => {
                     let is_owned = turn == "locked";
-                    (visitor.lock, visitor.known) = (visitor.lock.map(|_| is_owned), None);
+                    visitor.lock = visitor.lock.map(|_| is_owned);
+                    visitor.known = visitor.told_number().filter(|_| is_owned);
                     visitor.is_turned |= is_owned;
                     visitor.refused = None;
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
@@ -395,7 +426,13 @@ impl World {
             self.sources_mut().counts.unknown += 1;
             return;
         }
+        if matches!(asked, Asked::Sync(_)) && error["error"] == json!("timed out") {
+            return;
+        }
         assert!(error.is_null(), "{asked:?}: {message}");
+        let text: String = message["result"].to_string().chars().take(NOTED_MAX).collect();
+        self.note(n, &format!("visitor {number} is answered: {text}"));
+        let visitor = &mut self.sources_mut().visitors[number];
         let result = &message["result"];
         if result[0]["error"] == json!("not owner") {
             visitor.known = None;
@@ -435,7 +472,11 @@ impl World {
             Asked::Slot => self.sources_mut().counts.ephemeral += 1,
             Asked::Lock if result["locked"].is_boolean() => {
                 // What was told behind the answer counts.
-                visitor.lock = Some(visitor.lock.unwrap_or(result["locked"] == json!(true)));
+                if visitor.lock.is_none() {
+                    let is_owned = result["locked"] == json!(true);
+                    visitor.lock = Some(is_owned);
+                    visitor.known = visitor.told_number().filter(|_| is_owned);
+                }
             }
             Asked::Unlock => {
                 (visitor.lock, visitor.known, visitor.refused) = (None, None, None);
@@ -479,6 +520,20 @@ impl World {
                 }
                 let state = result[1].as_str().expect("an id").to_owned();
                 self.watcher_takes(number, &state, &result[2]);
+            }
+            Asked::Sync(acknowledged) => {
+                let sources = self.sources_mut();
+                sources.counts.synced += 1;
+                let rows = &sources.visitors[number].rows;
+                let told: BTreeSet<&str> =
+                    rows.values().filter_map(|row| row["name"].as_str()).collect();
+                let lost = sources.stay(acknowledged).find(|name| !told.contains(name));
+                let text = |name| {
+                    format!(
+                        "visitor {number} at server {n} has not been told of {name} behind weir_sync"
+                    )
+                };
+                must("reads", lost.map_or(Ok(()), |name| Err(text(name))));
             }
             Asked::Lock => panic!("{message}"),
         }
