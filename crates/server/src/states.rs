@@ -85,6 +85,8 @@ struct Wait {
     db: DbId,
     until_us: u64,
     wanted: Wanted,
+    /// The database has it: the answer comes when the session has been told what led there, and no time limits that.
+    is_there: bool,
 }
 
 /// What a cluster's leader is asked.
@@ -131,7 +133,8 @@ impl States {
             return Err(Error::new("resources exhausted", details));
         }
         let until_us = shell.now_us() + timeout_us;
-        self.waits.push(Wait { session, request: request.to_owned(), db, until_us, wanted });
+        let request = request.to_owned();
+        self.waits.push(Wait { session, request, db, until_us, wanted, is_there: false });
         Ok(())
     }
 
@@ -143,7 +146,8 @@ impl States {
     /// When somebody has waited long enough, or it is time to ask again.
     #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
-        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;
+        let away = self.waits.iter().filter(|wait| !wait.is_there);
+        let until_us = away.map(|wait| wait.until_us).min()?;
         Some(self.again_us.map_or(until_us, |again_us| again_us.min(until_us)))
     }
 
@@ -203,7 +207,7 @@ impl States {
     /// A relay has got all rows, or all that was missed, at once: the states of which a source has said that they
     /// have all that was committed may be among those that it has skipped. It asks again.
     pub(crate) fn has_skipped(&mut self, db: DbId) {
-        for wait in self.waits.iter_mut().filter(|wait| wait.db == db) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.db == db && !wait.is_there) {
             if matches!(wait.wanted, Wanted::Source(_)) {
                 wait.wanted = Wanted::Latest;
             }
@@ -233,37 +237,30 @@ impl States {
         });
     }
 
-    /// The sessions whose databases have what they wait for.
-    pub(crate) fn reached(&self, has: impl Fn(DbId, Wanted) -> bool) -> BTreeSet<SessionId> {
-        let reached = self.waits.iter().filter(|wait| has(wait.db, wait.wanted));
-        reached.map(|wait| wait.session).collect()
+    /// Looks which databases have what is waited for by now: whose waits that ends, once they have been told.
+    pub(crate) fn reached(&mut self, has: impl Fn(DbId, Wanted) -> bool) -> BTreeSet<SessionId> {
+        self.waits.iter_mut().for_each(|wait| wait.is_there |= has(wait.db, wait.wanted));
+        self.waits.iter().filter(|wait| wait.is_there).map(|wait| wait.session).collect()
     }
 
-    /// Answers those who need not wait any longer, and those whose time is up.
-    pub(crate) fn answer(
-        &mut self,
-        shell: &mut Shell,
-        has: impl Fn(SessionId, DbId, Wanted) -> bool,
-    ) {
+    /// Answers those whose databases have what they wait for and who have been `told`, and those whose time is up.
+    pub(crate) fn answer(&mut self, shell: &mut Shell, told: &BTreeSet<SessionId>) {
         let now_us = shell.now_us();
         self.again_us = self.again_us.filter(|at_us| *at_us > now_us);
-        let mut done = Vec::new();
-        self.waits.retain(|wait| {
-            let has = has(wait.session, wait.db, wait.wanted);
-            if !has && wait.until_us > now_us {
-                return true;
-            }
-            let reply = if has {
+        let is_over = |wait: &mut Wait| match wait.is_there {
+            true => told.contains(&wait.session),
+            false => wait.until_us <= now_us,
+        };
+        for wait in self.waits.extract_if(.., is_over) {
+            let reply = if wait.is_there {
                 weir_wire::reply_result(&wait.request, b"{}")
             } else {
                 let details = "the database has not had that state within the time that was given";
                 let error = Error::new("timed out", details);
                 weir_wire::reply_error(&wait.request, &error_text(&error))
             };
-            done.push((wait.session, reply));
-            false
-        });
-        done.into_iter().for_each(|(session, reply)| shell.send(session, reply));
+            shell.send(wait.session, reply);
+        }
     }
 
     /// A session has left.
@@ -284,11 +281,27 @@ impl States {
 mod tests {
     use super::*;
 
+    fn wait_of(session: SessionId, db: DbId, wanted: Wanted) -> Wait {
+        Wait { session, request: vec![], db, until_us: 900, wanted, is_there: false }
+    }
+
+    #[test]
+    fn no_time_limits_how_long_who_waits_is_told_what_led_to_the_state() {
+        let (session, db) = (SessionId(1), DbId(1));
+        let waits = vec![wait_of(session, db, Wanted::Entry(3))];
+        let mut states = States { waits, ..States::default() };
+        assert_eq!(states.reached(|_, _| false), BTreeSet::new());
+        assert_eq!(states.next_us(), Some(900));
+        assert_eq!(states.reached(|_, _| true), BTreeSet::from([session]));
+        assert_eq!(states.next_us(), None, "it has come in time");
+        assert_eq!(states.reached(|_, _| false), BTreeSet::from([session]), "and stays");
+    }
+
     /// The update that would bring the state that the source has named was lost with the connection.
     #[test]
     fn what_a_relay_has_skipped_is_asked_again() {
         let (session, db, id) = (SessionId(1), DbId(1), Uuid::from_u128(7));
-        let wait = |wanted| Wait { session, request: vec![], db, until_us: 900, wanted };
+        let wait = |wanted| wait_of(session, db, wanted);
         let waits = vec![wait(Wanted::Latest), wait(Wanted::Id(id))];
         let mut states = States { waits, ..States::default() };
         let question = states.ask(db, (Uuid::ZERO, 0));
@@ -306,7 +319,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_again_for_clients_that_have_gone() {
         let (session, db) = (SessionId(1), DbId(1));
-        let wait = Wait { session, request: vec![], db, until_us: 900, wanted: Wanted::Latest };
+        let wait = wait_of(session, db, Wanted::Latest);
         let mut states = States { waits: vec![wait], ..States::default() };
         states.ask_later(500);
         assert_eq!(states.next_us(), Some(500));
@@ -320,8 +333,7 @@ mod tests {
         let (session, db, leader) = (SessionId(1), DbId(1), (Uuid::ZERO, 0));
         let mut before = States::of_process(Uuid::from_u128(0x8001_0203_0405_0607));
         let mut now = States::of_process(Uuid::from_u128(0x9001_0203_0405_0607));
-        let request = vec![];
-        now.waits = vec![Wait { session, request, db, until_us: 900, wanted: Wanted::Latest }];
+        now.waits = vec![wait_of(session, db, Wanted::Latest)];
         let late = before.ask(db, leader);
         now.ask(db, leader);
         now.answered_with_id(db, late, Uuid::from_u128(7));

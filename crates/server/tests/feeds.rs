@@ -101,6 +101,21 @@ fn who_is_far_behind_takes_turns_with_who_is_not() {
     assert_eq!(to_behind + shell.received(behind).len(), 101);
 }
 
+/// A relay at a source that others write to without a pause has never been told all.
+#[test]
+fn who_is_told_each_change_is_answered_before_it_has_been_told_all() {
+    let mut shell = start();
+    let behind = watcher(&mut shell, 0..1);
+    shell.event(Event::Blocked { session: behind });
+    (0..10).for_each(|_| write(&mut shell, 20_000));
+    shell.send(behind, r#"{"id":9,"method":"weir_sync","params":["Net",1000]}"#);
+    shell.settle();
+    assert_eq!(shell.received(behind), [r#"{"id":9,"result":{},"error":null}"#]);
+    shell.event(Event::Drained { session: behind });
+    shell.settle();
+    assert_eq!(shell.received(behind).len(), 10);
+}
+
 #[test]
 fn a_small_change_is_told_to_very_many_in_steps() {
     let mut shell = start();

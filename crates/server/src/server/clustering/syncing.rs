@@ -63,14 +63,13 @@ impl Server {
             Wanted::Entry(entry) => clusters.part(db).is_none_or(|part| part.applied >= entry),
             Wanted::Latest | Wanted::Answer(_) => false,
         };
-        let Self { databases, clusters, states, .. } = &*self;
+        let Self { databases, clusters, states, .. } = self;
         let reached = states.reached(|db, wanted| has_state(databases, clusters, db, wanted));
-        let meant = reached.into_iter().filter(|id| is_meant(*id));
-        let told: BTreeSet<SessionId> = meant.filter(|id| self.is_told(*id)).collect();
-        let Self { shell, databases, clusters, states, .. } = self;
-        states.answer(shell, |session, db, wanted| {
-            told.contains(&session) && has_state(databases, clusters, db, wanted)
-        });
+        let mut told: BTreeSet<SessionId> =
+            reached.into_iter().filter(|id| is_meant(*id)).collect();
+        // A relay waits itself for the state that it has asked for, and is told others all the time.
+        told.retain(|id| self.databases.feeds_any_to(*id) || self.is_told(*id));
+        self.states.answer(&mut self.shell, &told);
     }
 
     fn ask_what_is_committed(&mut self, db: DbId) {
