@@ -593,6 +593,30 @@ fn who_waited_at_a_relay_while_others_had_the_lock_at_the_source_hears_of_them()
     assert_eq!(outcome(&chain.call(1, second, &guarded("b"))), is("done", &[]));
 }
 
+#[test]
+fn clients_of_a_relay_take_turns_with_others_at_its_source() {
+    let mut chain = Chain::start(1);
+    let [first, second] = [(); 2].map(|()| chain.servers[1].connect());
+    let rival = chain.servers[0].connect();
+    takes_lock(&mut chain, 1, first);
+    assert_eq!(lock(&mut chain, 1, second, "lock"), false);
+    assert_eq!(lock(&mut chain, 0, rival, "lock"), false);
+    chain.call(1, first, UNLOCK);
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(second)).1, ["locked"], "the relay has it yet");
+    assert_eq!(lock(&mut chain, 1, first, "lock"), false);
+    chain.pass_ms(200);
+    chain.call(1, second, UNLOCK);
+    chain.settle();
+    assert_eq!(chain.servers[1].received(first), Vec::<String>::new());
+    assert_eq!(outcome(&chain.servers[0].received(rival)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(0, rival, &guarded("r"))), is("done", &[]));
+    chain.call(0, rival, UNLOCK);
+    chain.settle();
+    assert_eq!(outcome(&chain.servers[1].received(first)).1, ["locked"]);
+    assert_eq!(outcome(&chain.call(1, first, &guarded("b"))), is("done", &[]));
+}
+
 /// The server cannot answer a client that does not read, and handles what that has sent later.
 #[test]
 fn what_comes_behind_a_lock_is_done_under_it_though_neither_could_be_answered() {

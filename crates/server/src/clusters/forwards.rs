@@ -15,6 +15,9 @@ use crate::session::locks::Held;
 /// it may be long until then, as on a full disk.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
+/// What a transaction under a chosen id is answered of which only that is known.
+const ONLY_DONE: &[u8] = b"null";
+
 /// What is known of a request.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -58,14 +61,23 @@ impl Forward {
         }
     }
 
-    /// What is left of a request whose entry takes effect at this place: the request, with its reply if that is known.
-    pub(crate) fn into_known(self, place: Position) -> (Trigger, Option<Vec<u8>>) {
-        let known = match self.state {
-            State::Entry(at, Some(reply)) => Some((at, reply)),
-            _ => self.known,
+    /// The reply to a request whose entry takes effect at this place, if it is known.
+    pub(crate) fn take_known(&mut self, place: Position) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Entry(at, reply @ Some(_)) => reply.take_if(|_| *at == place),
+            _ => self.known.take_if(|(at, _)| *at == place).map(|(_, reply)| reply),
+        }
+    }
+
+    /// Whether the leader has been asked for a transaction under a chosen id, and its results are not known: nothing has been
+    /// answered since the leader changed, or only that it is done.
+    fn lacks_results(&self) -> bool {
+        let lacks = match &self.state {
+            State::New | State::Asked(_) | State::Entry(..) => true,
+            State::Empty(_, reply) => reply == ONLY_DONE,
+            State::Waits(_) => false,
         };
-        let known = known.filter(|(at, _)| *at == place);
-        (self.trigger, known.map(|(_, reply)| reply))
+        lacks && self.attempts > 0 && !self.trigger.is_outcome()
     }
 }
 
@@ -118,7 +130,8 @@ impl Forwards {
         Some(self.take_number(number))
     }
 
-    fn take_number(&mut self, number: i64) -> Forward {
+    /// Takes out the request of this number.
+    pub(crate) fn take_number(&mut self, number: i64) -> Forward {
         let mut forward = self.by_number.remove(&number).expect("the number is that of a request");
         let Forward { trigger, attempts, kept_bytes, .. } = &mut forward;
         (trigger.attempts, trigger.forward) = (*attempts, Some(number));
@@ -128,6 +141,14 @@ impl Forwards {
         assert_eq!(is_noted, trigger.is_judged(), "a request keeps the id that its client chose");
         self.outbound.leave(&trigger.origin, number, *kept_bytes);
         forward
+    }
+
+    /// The number of a request under this id, which a client has chosen and whose entry takes effect next, if it has no
+    /// results otherwise.
+    pub(crate) fn without_results(&self, id: Uuid) -> Option<i64> {
+        let mut under =
+            self.chosen.range((id, i64::MIN)..=(id, i64::MAX)).map(|(_, number)| *number);
+        under.find(|number| self.by_number[number].lacks_results())
     }
 
     /// A session that chose this id, whose entry takes effect next, and had asked before for something that is not
@@ -360,6 +381,7 @@ impl Forwards {
 mod tests {
     use super::*;
     use crate::clusters::window::ASKED_BYTES_MAX;
+    use crate::once::{Chosen, Once};
 
     /// This server came to lead, and leads no more before it has run the first of them.
     #[test]
@@ -507,9 +529,34 @@ mod tests {
             let [number] = forwards.new_ones()[..] else { panic!("one request") };
             forwards.number(number).state = State::Entry(at(3, 7), Some(b"[]".to_vec()));
             forwards.ask_again();
-            forwards.take(eid).expect("it is there").into_known(place).1
+            forwards.take(eid).expect("it is there").take_known(place)
         };
         assert_eq!(known_at(at(3, 7)), Some(b"[]".to_vec()));
         assert_eq!(known_at(at(4, 7)), None, "the next leader has made another entry of it");
+    }
+
+    /// The leader has changed while it was under way, or has said only that it is done.
+    #[test]
+    fn a_transaction_under_a_chosen_id_has_no_results_yet_if_they_were_not_told() {
+        let (eid, id) = (Uuid::from_u128(5), Uuid::from_u128(6));
+        let chosen = Chosen { id, since: Uuid::ZERO };
+        let lacks = |once, attempts, state| {
+            let mut trigger = Trigger::empty(eid);
+            trigger.set_once(Some(once));
+            let mut forwards = Forwards::default();
+            forwards.push(trigger, 0);
+            let [number] = forwards.new_ones()[..] else { panic!("one request") };
+            let forward = forwards.number(number);
+            (forward.attempts, forward.state) = (attempts, state);
+            forwards.without_results(id).is_some()
+        };
+        let at = Position { term: 3, index: 7 };
+        let empty = |reply: &[u8]| State::Empty(at, reply.to_vec());
+        assert!(lacks(Once::Transact(chosen), 1, State::New));
+        assert!(!lacks(Once::Transact(chosen), 0, State::New), "nobody was asked");
+        assert!(lacks(Once::Transact(chosen), 1, empty(b"null")));
+        assert!(!lacks(Once::Transact(chosen), 1, empty(b"[{}]")));
+        assert!(!lacks(Once::Transact(chosen), 1, State::Waits(at)));
+        assert!(!lacks(Once::Outcome(chosen), 1, State::New), "it is no transaction");
     }
 }

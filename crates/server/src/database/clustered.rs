@@ -1,9 +1,10 @@
 //! Databases whose commits a cluster decides (`clusters` speaks with the cluster).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_cluster::{Position, Proposal};
-use weir_data::{Delta, Schema, Uuid, UuidSource};
+use weir_data::{Delta, Schema, TableDelta, Uuid, UuidSource};
 use weir_engine::{Database, Outcome};
 use weir_json::Text;
 use weir_log::standalone::{Decoder, Note};
@@ -233,7 +234,7 @@ impl Databases {
         self.open(id).file_done(Some((trigger, reply)), None);
     }
 
-    /// What a transaction is answered on the rows as they are, and whether it would change them, which stay as they
+    /// What a transaction is answered on the rows as they are, and what it would change of them, which stay as they
     /// are; `None` if it would wait, or cost more than is left. Its locks counted when it ran,
     /// whoever has them by now.
     pub(crate) fn reply_of(
@@ -242,7 +243,7 @@ impl Databases {
         sessions: &Sessions,
         trigger: &Trigger,
         cost_left: &mut u64,
-    ) -> Option<(Vec<u8>, bool)> {
+    ) -> Option<(Vec<u8>, Option<Delta>)> {
         let counted = |held: &Held| Held::elsewhere(held.name.clone());
         let locks: Option<Vec<Held>> =
             trigger.locks.as_ref().map(|locks| locks.iter().map(counted).collect());
@@ -253,7 +254,32 @@ impl Databases {
         *cost_left = cost_left.saturating_sub(outcome.cost());
         let Outcome::Done(done) = outcome else { return None };
         done.delta.iter().for_each(|delta| self.take_back(trigger.origin.db, delta));
-        Some((done.reply, done.delta.is_some()))
+        Some((done.reply, done.delta))
+    }
+
+    /// What a transaction is answered that is about to take effect, from its text in the log; `None` as well if it would
+    /// not change all rows that this one does: the names of those that it inserts are its own.
+    pub(crate) fn reply_of_chosen(
+        &mut self,
+        shell: &mut Shell,
+        sessions: &Sessions,
+        (trigger, made): (&Trigger, Text<'_>),
+        cost_left: &mut u64,
+    ) -> Option<Vec<u8>> {
+        let (reply, delta) = self.reply_of(shell, sessions, trigger, cost_left)?;
+        let (delta, schema) = (delta?, self.get(trigger.origin.db)?.schema());
+        let of_table = |TableDelta { table, rows }: &TableDelta| {
+            let name = schema.table(*table).name.as_bytes();
+            rows.iter().map(move |(id, _)| (name, *id)).collect::<Vec<_>>()
+        };
+        let own: BTreeSet<(&[u8], Uuid)> = delta.tables.iter().flat_map(of_table).collect();
+        let mut tables = made.members()?.filter(|(name, _)| !name.starts_with(b"_"));
+        let is_own = tables.all(|(name, rows)| {
+            let has =
+                |id: &[u8]| Uuid::parse_bytes(id).is_some_and(|id| own.contains(&(&*name, id)));
+            rows.members().is_some_and(|mut rows| rows.all(|(id, _)| has(&id)))
+        });
+        is_own.then_some(reply)
     }
 
     /// Whether committed entries can take effect.

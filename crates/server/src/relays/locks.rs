@@ -12,6 +12,7 @@
 //! | asked for again | the answer; the connection ends | owned, queued, out; lost |
 //! | any | somebody takes it by force here | asked for, by force, where it is not the relay's |
 //! | any | nobody here has it or waits for it | none: it is given back, once the source can be told |
+//! | owned | clients here have taken turns for some time | asked for, behind others who wait at the source |
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,16 @@ use crate::ids::earliest;
 /// A source that cannot give a lock, for want of room say, is asked again after this long, in microseconds.
 const REFUSED_US: u64 = 8_000_000;
 
+/// Clients here may take turns for so long, in microseconds, before others who wait at the source have theirs.
+const TURNS_US_MAX: u64 = 100_000;
+
 /// How a lock stands at the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Asked for, by the request of this number: the owner here takes it for his.
     Asked { number: u64, by_force: bool },
     /// Who took it by force is in no queue once it is stolen.
-    Owned { by_force: bool, heard: u64 },
+    Owned { by_force: bool, heard: u64, since_us: u64 },
     /// Others have it before.
     Queued { heard: u64 },
     /// In no queue there; it is to be asked for again then.
@@ -123,6 +127,16 @@ impl SourceLocks {
         due.map(|(name, standing)| (name.clone(), standing.is_there())).collect()
     }
 
+    /// Locks that have been the relay's for as long as clients here may take turns at one.
+    pub(crate) fn due_to_others(&self, now_us: u64) -> impl Iterator<Item = &str> {
+        let is_due = move |standing: &Standing| match standing {
+            Standing::Owned { since_us, .. } => since_us.saturating_add(TURNS_US_MAX) <= now_us,
+            _ => false,
+        };
+        let due = self.by_name.iter().filter(move |(_, standing)| is_due(standing));
+        due.map(|(name, _)| name.as_str())
+    }
+
     /// When one is to be asked for again that the source could not give.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.next_us
@@ -144,7 +158,7 @@ impl SourceLocks {
             _ => return Some(None),
         };
         let standing = match is_owned {
-            Some(true) => Standing::Owned { by_force, heard: 0 },
+            Some(true) => Standing::Owned { by_force, heard: 0, since_us: now_us },
             Some(false) => Standing::Queued { heard: 0 },
             None => Standing::Out { until_us: now_us.saturating_add(REFUSED_US) },
         };
@@ -153,11 +167,13 @@ impl SourceLocks {
 
     /// The source says that a lock is the relay's now, or not any more. While it has not answered, that is of an
     /// earlier request.
-    pub(crate) fn told(&mut self, name: &str, is_owned: bool) -> Option<Turn> {
+    pub(crate) fn told(&mut self, name: &str, is_owned: bool, now_us: u64) -> Option<Turn> {
         let before = self.by_name.get(name)?;
         let heard = before.heard() + 1;
         let standing = match (before, is_owned) {
-            (Standing::Queued { .. }, true) => Standing::Owned { by_force: false, heard },
+            (Standing::Queued { .. }, true) => {
+                Standing::Owned { by_force: false, heard, since_us: now_us }
+            }
             (Standing::Owned { by_force: false, .. }, false) => Standing::Queued { heard },
             (Standing::Owned { by_force: true, .. }, false) => Standing::Out { until_us: 0 },
             _ => return None,
@@ -268,7 +284,7 @@ mod tests {
         // It is given back, while somebody steals it.
         assert_eq!(give_up(&mut locks, true, false), one(true));
         locks.asked("l", 5, false);
-        assert_eq!(locks.told("l", false), None, "that was the one before");
+        assert_eq!(locks.told("l", false, 0), None, "that was the one before");
         assert_eq!(answer(&mut locks, 5, true), Some(None));
         assert!(locks.may_assert("l"));
     }
@@ -305,14 +321,14 @@ mod tests {
         let mut locks = SourceLocks::default();
         locks.asked("l", 4, true);
         assert_eq!(answer(&mut locks, 4, true), Some(None));
-        assert_eq!(locks.told("l", false), Some(Turn::Lost("l".into())));
+        assert_eq!(locks.told("l", false, 0), Some(Turn::Lost("l".into())));
         assert_eq!(locks.to_ask_again(0), one(true), "it is in no queue");
         locks.asked("l", 5, false);
         assert_eq!(locks.to_ask_again(0), []);
         assert_eq!(answer(&mut locks, 5, false), Some(None));
         assert_eq!(locks.to_ask_again(0), [], "now it waits at the source");
-        assert_eq!(locks.told("l", true), Some(Turn::Back("l".into())));
-        assert_eq!(locks.told("l", false), Some(Turn::Lost("l".into())));
+        assert_eq!(locks.told("l", true, 0), Some(Turn::Back("l".into())));
+        assert_eq!(locks.told("l", false, 0), Some(Turn::Lost("l".into())));
         assert_eq!(locks.to_ask_again(0), [], "who waited is next");
     }
 
@@ -342,10 +358,10 @@ mod tests {
         assert!(locks.may_assert("l"), "the source judges");
         assert_eq!(answer(&mut locks, 5, true), None);
         assert_eq!(answer(&mut locks, 4, true), Some(None));
-        assert_eq!(locks.told("l", false), Some(Turn::Lost("l".into())));
+        assert_eq!(locks.told("l", false, 0), Some(Turn::Lost("l".into())));
         assert!(!locks.may_assert("l"));
         assert_eq!(locks.to_ask_again(0), [], "it waits at the source");
-        assert_eq!(locks.told("l", true), Some(Turn::Back("l".into())));
+        assert_eq!(locks.told("l", true, 0), Some(Turn::Back("l".into())));
         assert_eq!(locks.disconnected(), [Turn::Lost("l".into())]);
         assert_eq!(locks.disconnected(), []);
         assert_eq!(locks.to_ask_again(0), one(false));
@@ -360,5 +376,18 @@ mod tests {
         locks.disconnected();
         assert_eq!(give_up(&mut locks, false, false), one(false), "it has ended");
         assert!(locks.by_name.is_empty());
+    }
+
+    #[test]
+    fn others_have_their_turn_when_clients_here_have_taken_theirs_for_some_time() {
+        let mut locks = SourceLocks::default();
+        let due = |locks: &SourceLocks, at_us| locks.due_to_others(at_us).count();
+        locks.asked("l", 4, false);
+        assert_eq!(due(&locks, u64::MAX), 0, "it is not the relay's yet");
+        assert_eq!(locks.answered(4, Some(false), 10), Some(Some(Turn::Lost("l".into()))));
+        assert_eq!(due(&locks, u64::MAX), 0, "it waits itself");
+        assert_eq!(locks.told("l", true, 50), Some(Turn::Back("l".into())));
+        assert_eq!(due(&locks, 50 + TURNS_US_MAX - 1), 0);
+        assert_eq!(due(&locks, 50 + TURNS_US_MAX), 1);
     }
 }

@@ -2,6 +2,7 @@
 //! told of that before. Clients compute what they write under a lock from what they have been told.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use weir_json::Text;
 
@@ -10,7 +11,7 @@ use crate::ids::{DbId, SessionId};
 use crate::relays::Relay;
 use crate::reply::Handled;
 use crate::server::Server;
-use crate::session::locks::{Held, LockMode};
+use crate::session::locks::{AsOf, Held, LockMode};
 
 /// How much a session knows of what it watches.
 enum Told {
@@ -28,13 +29,14 @@ impl Server {
         let name = params.elements().and_then(|mut params| params.next()?.str());
         // Of a lock that others have, nothing is told yet.
         let comes_next = |name: &str| mode == LockMode::Wait && !self.sessions.is_locked(name);
-        let name = name.filter(|name| comes_next(name));
-        let is_free = name.is_none_or(|name| {
-            self.ask_source_for_lock(&name);
-            !self.are_others_under_lock(id, &name) && self.is_told(id)
+        let next = name.as_deref().filter(|name| comes_next(name));
+        let is_free = next.is_none_or(|name| {
+            self.ask_source_for_lock(name);
+            !self.are_others_under_lock(id, name) && self.is_told(id)
         });
-        let reply = self.sessions.lock(&mut self.shell, id, params, (mode, is_free))?;
-        self.note_known(id);
+        let relays = self.relays_beside_others();
+        let reply = self.sessions.lock(&mut self.shell, id, params, (mode, is_free), relays)?;
+        self.note_known(id, name.as_deref());
         Ok(reply)
     }
 
@@ -77,17 +79,18 @@ impl Server {
                 relay.follower.is_connected()
                     && relay.forwards.at_source().filter(is_of_other).any(is_under)
             };
+            let may_ask = relay.is_none_or(|relay| relay.follower.may_ask());
+            // Others have it there, or may have it.
+            if may_ask && relay.is_some_and(|relay| relay.locks.is_elsewhere(name)) {
+                return true;
+            }
             // What waits there is taken back, or is made in this moment.
             if relay.is_some_and(is_at_source) {
                 return true;
             }
             // While its source is away nobody can know of the rest.
-            if relay.is_some_and(|relay| !relay.follower.may_ask()) {
+            if !may_ask {
                 return false;
-            }
-            // Others have it there, or may have it.
-            if relay.is_some_and(|relay| relay.locks.is_elsewhere(name)) {
-                return true;
             }
             let is_meant =
                 |trigger: &Trigger| is_under(trigger) && (relay.is_none() || !trigger.may_wait());
@@ -113,29 +116,39 @@ impl Server {
 
     /// Tells a session, if it has not left, of its locks, or has it wait for what comes before that.
     pub(super) fn tell_of_locks_of(&mut self, id: SessionId) {
-        if !self.sessions.has_lock_news_of(id) {
+        if self.sessions.count_lock_news(id) == 0 {
             return;
         }
-        let is_late = |name: &&str| self.are_others_under_lock(id, name);
-        let late: BTreeSet<String> =
-            self.sessions.new_locks(id).filter(is_late).map(str::to_owned).collect();
-        if !self.is_told(id) {
+        let new = self.sessions.new_locks(id).map(str::to_owned);
+        let (late, own): (BTreeSet<String>, BTreeSet<String>) =
+            new.partition(|name| self.are_others_under_lock(id, name));
+        // There may be thousands, of which nobody knows for how long.
+        if late.len() == self.sessions.count_lock_news(id) || !self.is_told(id) {
             return self.sessions.keep_lock_news(id);
         }
         self.sessions.tell_lock_news(&mut self.shell, id, |name| late.contains(name));
-        self.note_known(id);
+        self.note_known(id, own.iter().map(String::as_str));
         if !late.is_empty() {
             self.sessions.keep_lock_news(id);
         }
     }
 
-    /// A session has been told of locks of its own: of relays' databases it knows as much as there has been to know.
-    fn note_known(&mut self, id: SessionId) {
+    /// A session may have been told just now that these locks are its own: of relays' databases it knows as much as there
+    /// has been to know.
+    fn note_known<'n>(&mut self, id: SessionId, locks: impl IntoIterator<Item = &'n str>) {
+        if self.relays_beside_others() == 0 {
+            return;
+        }
         let Self { sessions, databases, relays, .. } = self;
-        let dbs = relays.by_db.keys();
-        let as_of =
-            || dbs.clone().map(|db| (*db, databases.shown(*db).unwrap_or_default())).collect();
-        sessions.note_known(id, as_of);
+        let shown = |db: &DbId| (*db, databases.shown(*db).unwrap_or_default());
+        let as_of: Arc<AsOf> = Arc::new(relays.by_db.keys().map(shown).collect());
+        locks.into_iter().for_each(|lock| sessions.note_known(id, lock, &as_of));
+    }
+
+    /// How many relays there are of which nobody knows whether a lock is for their database.
+    fn relays_beside_others(&self) -> usize {
+        let is_alone = self.relay_alone().is_some();
+        if is_alone { 0 } else { self.relays.by_db.len() }
     }
 
     /// Tells a session, if it takes that, what it watches and has not been told. Whether it knows all of it then; if not, it

@@ -3,6 +3,7 @@
 //! Locks belong to the server, not to a database.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use weir_data::Error;
 use weir_json::Text;
@@ -36,10 +37,17 @@ pub(super) struct Lock {
     is_owned: bool,
     /// How often it was told that it has it now, or has it no longer.
     told: u64,
-    /// Where relays' databases were when it was told that it has it, by the changes that had been shown; `None` if it was
-    /// told of that just now, or does not have it.
-    as_of: Option<BTreeMap<DbId, u64>>,
+    /// Where relays' databases were when it was told that it has it, if it has it and there are several databases.
+    as_of: Option<Arc<AsOf>>,
+    /// What it occupies.
+    bytes: usize,
 }
+
+/// How many changes had been shown of each relay's database.
+pub(crate) type AsOf = BTreeMap<DbId, u64>;
+
+/// What that occupies for each of them.
+const AS_OF_BYTES: usize = 32;
 
 impl Lock {
     /// The session is sent a notification. It may say what has been said before.
@@ -200,11 +208,12 @@ impl Sessions {
         self.locks.owner(name)
     }
 
-    /// What the session knows of relays' databases since it was told just now that locks are its own.
-    pub(crate) fn note_known(&mut self, id: SessionId, as_of: impl Fn() -> BTreeMap<DbId, u64>) {
-        let Some(session) = self.by_id.get_mut(&id) else { return };
-        let new = session.locks.values_mut().filter(|lock| lock.is_owned && lock.as_of.is_none());
-        new.for_each(|lock| lock.as_of = Some(as_of()));
+    /// What the session knows of relays' databases, if it has been told just now that a lock is its own.
+    pub(crate) fn note_known(&mut self, id: SessionId, lock: &str, as_of: &Arc<AsOf>) {
+        let lock = self.by_id.get_mut(&id).and_then(|session| session.locks.get_mut(lock));
+        if let Some(lock) = lock.filter(|lock| lock.is_owned) {
+            lock.as_of = Some(Arc::clone(as_of));
+        }
     }
 
     /// Where a relay's database was when the session was told that it has the lock, if it was told.
@@ -263,7 +272,7 @@ impl Sessions {
     pub(crate) fn tell_owner(&mut self, shell: &mut Shell, name: &str, is_back: bool) {
         self.forget_ended(name);
         self.locks.begin_turn(name);
-        let is_told = self.locks.owner(name).is_some_and(|owner| !self.is_new(owner, name));
+        let is_told = self.lock_owner(name).is_some() && !self.is_yet_to_be_told(name);
         let Some(queue) = self.locks.queues.get_mut(name) else { return };
         queue.is_lost = !is_back && is_told;
         if let Some(owner) = self.locks.owner(name).filter(|_| is_back || is_told) {
@@ -309,13 +318,14 @@ impl Sessions {
     }
 
     /// `lock` and `steal`. Of a lock that is not free yet, for something of its last owner under it is not decided, the
-    /// session is told when it is.
+    /// session is told when it is. `relays` is of how many it is noted what the session knows then.
     pub(crate) fn lock(
         &mut self,
         shell: &mut Shell,
         id: SessionId,
         params: Text<'_>,
         (mode, is_free): (LockMode, bool),
+        relays: usize,
     ) -> Handled {
         let method = if mode == LockMode::Wait { "lock" } else { "steal" };
         let name = lock_name(params, method)?;
@@ -324,7 +334,7 @@ impl Sessions {
             let details = format!("must issue \"unlock\" before new \"{method}\"");
             return Err(Error::syntax(params, details).into());
         }
-        let bytes = lock_bytes(&name);
+        let bytes = lock_bytes(&name) + relays * AS_OF_BYTES;
         self.check_room(id, bytes)?;
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
         session.lock_bytes += bytes;
@@ -341,7 +351,9 @@ impl Sessions {
         };
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
         let is_told = is_owner && is_free;
-        session.locks.insert(name.clone(), Lock { mode, is_owned: is_told, told: 0, as_of: None });
+        session
+            .locks
+            .insert(name.clone(), Lock { mode, is_owned: is_told, told: 0, as_of: None, bytes });
         if is_owner && !is_told {
             self.notify_lock(shell, id, LOCKED, &name);
         }
@@ -353,13 +365,12 @@ impl Sessions {
     pub(crate) fn unlock(&mut self, shell: &mut Shell, id: SessionId, params: Text<'_>) -> Handled {
         let name = lock_name(params, "unlock")?;
         let session = self.by_id.get_mut(&id).expect("its request is being handled");
-        if session.locks.remove(&name).is_none() {
+        let Some(Lock { bytes, .. }) = session.locks.remove(&name) else {
             let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
             return Err(Error::syntax(params, details).into());
-        }
+        };
         // What comes behind the answer is of a lock that is asked for anew.
         session.lock_news.remove(&name);
-        let bytes = lock_bytes(&name);
         session.lock_bytes -= bytes;
         self.locks.bytes -= bytes;
         self.note_kept(id, 0);
@@ -397,9 +408,9 @@ impl Sessions {
         !self.locks.to_tell.is_empty()
     }
 
-    /// Whether a session that has not left has to be told of locks.
-    pub(crate) fn has_lock_news_of(&self, id: SessionId) -> bool {
-        self.get(id).is_some_and(|session| !session.lock_news.is_empty())
+    /// Of how many locks a session that has not left has to be told.
+    pub(crate) fn count_lock_news(&self, id: SessionId) -> usize {
+        self.get(id).map_or(0, |session| session.lock_news.len())
     }
 
     /// Takes the sessions that have to be told of locks: the caller tells each, or has it kept.
@@ -412,6 +423,11 @@ impl Sessions {
         if self.has(id) {
             self.locks.to_tell.insert(id);
         }
+    }
+
+    /// Whether the owner of a lock has yet to be told that it is his.
+    pub(crate) fn is_yet_to_be_told(&self, name: &str) -> bool {
+        self.lock_owner(name).is_some_and(|owner| self.is_new(owner, name))
     }
 
     /// Whether a lock has become a session's own, which it has not been told.

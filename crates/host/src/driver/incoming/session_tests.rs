@@ -200,6 +200,26 @@ fn who_has_gone_while_the_process_stood_still_is_not_heard() {
 }
 
 #[test]
+fn who_was_behind_and_has_gone_while_the_process_stood_still_is_not_heard() {
+    let mut shell = Shell::new(INPUT_BYTES);
+    let (id, mut gone) = shell.connect();
+    shell.send(id, &"x".repeat(MUCH));
+    assert_eq!(shell.after_a_while(), ["blocked"]);
+    gone.write_all(b"[1]").unwrap();
+    gone.shutdown(std::net::Shutdown::Write).unwrap();
+    gone.set_nonblocking(true).unwrap();
+    shell.has_stood_still = true;
+    let mut events = Vec::new();
+    while events.is_empty() {
+        let _ = gone.read_to_end(&mut Vec::new());
+        events.extend(shell.round().into_iter().filter(|event| event != "activity"));
+    }
+    shell.has_stood_still = false;
+    events.extend(shell.round());
+    assert_eq!(events, ["drained", "closed"]);
+}
+
+#[test]
 fn a_client_that_does_not_read_is_not_read_and_loses_nothing() {
     let mut shell = Shell::new(INPUT_BYTES);
     let (id, mut client) = shell.connect();

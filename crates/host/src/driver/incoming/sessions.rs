@@ -64,6 +64,8 @@ pub(crate) struct Sessions {
     round: u64,
     /// What is ready in this round may have been for as long as the process stood still.
     is_late: bool,
+    /// A client was watched for room only while the process stood still: whether it has gone is reported in the next round.
+    was_deaf: bool,
     /// Bytes written in this round to clients that had been blocked.
     round_bytes: usize,
     /// Bytes read in this round of big messages.
@@ -130,6 +132,7 @@ impl Sessions {
             now_us: 0,
             round: 0,
             is_late: false,
+            was_deaf: false,
             round_bytes: 0,
             round_read_bytes: 0,
             unwritten: None,
@@ -252,7 +255,8 @@ impl Sessions {
 
     /// What was reported last may have been ready for long, if the process `has_stood_still`.
     pub(crate) fn note_late(&mut self, has_stood_still: bool, poller: &Poller) {
-        self.is_late = has_stood_still || self.is_late && poller.goes_on();
+        let goes_on = mem::take(&mut self.was_deaf) || poller.goes_on();
+        self.is_late = has_stood_still || self.is_late && goes_on;
     }
 
     /// Puts clients first that did not have their turn in the last round.
@@ -546,7 +550,8 @@ impl Sessions {
                 });
                 // The core may have more for it at once than there is room for: it would not be heard for as long as
                 // that is so.
-                if is_heard {
+                self.was_deaf |= is_heard && self.is_late;
+                if is_heard && !self.is_late {
                     self.read_in_turn(poller, id, coverage);
                 }
             }

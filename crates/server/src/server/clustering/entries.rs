@@ -1,13 +1,14 @@
 //! Batches of the leader, and committed entries.
 
 use weir_cluster::{Content, Entry, Position};
+use weir_json::Text;
 use weir_log::clustered::Data;
 
 use crate::clusters::End;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
-use crate::database::{Done, Fate};
+use crate::database::{Done, Fate, Trigger};
 use crate::effect::Level;
 use crate::ids::DbId;
 use crate::origin::Asker;
@@ -48,9 +49,7 @@ impl Server {
             if is_entry {
                 at.term = part.member.term();
             }
-            let is_of_peer = |(trigger, _): &mut (crate::database::Trigger, Vec<u8>)| {
-                trigger.origin.is_of_peer()
-            };
+            let is_of_peer = |(trigger, _): &mut (Trigger, Vec<u8>)| trigger.origin.is_of_peer();
             let Some((trigger, reply)) = request.take_if(is_of_peer) else { continue };
             // Under an id that a client chose others may have asked for the same.
             let outcome = match is_entry && !trigger.is_judged() {
@@ -174,8 +173,10 @@ impl Server {
             return Err("it is no transaction".to_owned());
         };
         self.answer_passed(db, eid, reply_cost_left);
-        let own = self.clusters.part_mut(db).forwards.take(eid);
-        let request = own.and_then(|own| self.reply_for_entry(db, own, at, reply_cost_left));
+        let request = match self.clusters.part_mut(db).forwards.take(eid) {
+            Some(own) => self.reply_for_entry(db, own, at, reply_cost_left),
+            None => self.reply_for_chosen(db, (at, eid), transaction, reply_cost_left),
+        };
         let session = request.as_ref().and_then(|(trigger, _)| trigger.origin.session());
         let Self { shell, databases, .. } = self;
         let followed = databases.follow_entry(shell, db, (eid, len), transaction, request);
@@ -198,7 +199,7 @@ impl Server {
         for Forward { trigger, attempts, .. } in forwards.take_passed(eid) {
             let Self { shell, sessions, databases, .. } = self;
             match databases.reply_of(shell, sessions, &trigger, reply_cost_left) {
-                Some((reply, false)) if attempts <= 1 => self.answer_decided(db, trigger, reply),
+                Some((reply, None)) if attempts <= 1 => self.answer_decided(db, trigger, reply),
                 // It would change something now, and has not; or it was asked for again behind this entry, perhaps, and
                 // has changed something then.
                 _ => self.forget_client(db, &trigger),
@@ -211,11 +212,12 @@ impl Server {
     fn reply_for_entry(
         &mut self,
         db: DbId,
-        own: Forward,
+        mut own: Forward,
         at: Position,
         reply_cost_left: &mut u64,
-    ) -> Option<(crate::database::Trigger, Vec<u8>)> {
-        let (trigger, known) = own.into_known(at);
+    ) -> Option<(Trigger, Vec<u8>)> {
+        let known = own.take_known(at);
+        let trigger = own.trigger;
         if let Some(reply) = known {
             return Some((trigger, reply));
         }
@@ -227,6 +229,27 @@ impl Server {
                 None
             }
         }
+    }
+
+    /// The reply to a request whose client chose the id of the entry that is about to take effect: whoever leads by now
+    /// would only say that it is done, and a relay tells its client of no results then. Others may have asked for
+    /// something else under that id.
+    fn reply_for_chosen(
+        &mut self,
+        db: DbId,
+        (at, eid): (Position, weir_data::Uuid),
+        transaction: Text<'_>,
+        reply_cost_left: &mut u64,
+    ) -> Option<(Trigger, Vec<u8>)> {
+        let Self { shell, sessions, databases, clusters, .. } = self;
+        let forwards = &mut clusters.part_mut(db).forwards;
+        let number = forwards.without_results(eid)?;
+        let own = forwards.number(number);
+        let reply = own.take_known(at).or_else(|| {
+            let is_made = (&own.trigger, transaction);
+            databases.reply_of_chosen(shell, sessions, is_made, reply_cost_left)
+        })?;
+        Some((forwards.take_number(number).trigger, reply))
     }
 
     /// What is committed does not fit the tables, which then are not what they are elsewhere: this server

@@ -4,7 +4,7 @@ use weir_data::parser::is_id;
 use weir_engine::Outcome;
 use weir_upstream::follower::Output;
 
-use crate::database::{Databases, Trigger};
+use crate::database::{Databases, Db, Trigger};
 use crate::ids::{DbId, SessionId};
 use crate::relays::Relay;
 use crate::relays::forwards::{Fence, Forward, Forwards};
@@ -93,9 +93,10 @@ impl Server {
         trigger.locks = Some(owned);
         let mut is_awaited = false;
         for (name, by_force) in new {
-            let number = self.ask_for_lock(db, &name, by_force);
-            if !by_force {
-                self.relays.get_mut(db).forwards.await_lock(number, name);
+            if by_force {
+                self.ask_for_lock(db, &name, true);
+            } else {
+                self.ask_for_lock_first(db, &name);
                 is_awaited = true;
             }
         }
@@ -172,16 +173,25 @@ impl Server {
     /// source is asked for it at once, so that he is told of it when it is the relay's; where there is more, when he first
     /// asserts it, for nobody knows before that in which database.
     pub(in crate::server) fn ask_source_for_lock(&mut self, name: &str) {
-        let mut relays = self.relays.by_db.iter();
-        let (Some((db, relay)), None) = (relays.next(), relays.next()) else { return };
-        let db = *db;
-        if self.databases.iter().any(|(other, of)| other != db && !of.is_reserved()) {
-            return;
-        }
+        let Some(db) = self.relay_alone() else { return };
+        let relay = self.relays.get_mut(db);
         if relay.follower.may_ask() && relay.locks.is_new(name) && is_id(name) {
-            let number = self.ask_for_lock(db, name, false);
-            self.relays.get_mut(db).forwards.await_lock(number, name.to_owned());
+            self.ask_for_lock_first(db, name);
         }
+    }
+
+    /// The database of the relay that is all that this server has.
+    pub(in crate::server) fn relay_alone(&self) -> Option<DbId> {
+        let mut relays = self.relays.by_db.keys();
+        let (Some(db), None) = (relays.next(), relays.next()) else { return None };
+        let is_other = |(other, of): (DbId, &Db)| other != *db && !of.is_reserved();
+        (!self.databases.iter().any(is_other)).then_some(*db)
+    }
+
+    /// Asks for a lock, by which what is asked for under it waits for the answer.
+    fn ask_for_lock_first(&mut self, db: DbId, name: &str) {
+        let number = self.ask_for_lock(db, name, false);
+        self.relays.get_mut(db).forwards.await_lock(number, name.to_owned());
     }
 
     fn ask_for_lock(&mut self, db: DbId, name: &str, by_force: bool) -> u64 {
@@ -232,7 +242,8 @@ impl Server {
 
     /// The source says that a lock is the relay's, or not any more.
     pub(super) fn lock_told(&mut self, db: DbId, name: &str, is_owned: bool) {
-        let turn = self.relays.get_mut(db).locks.told(name, is_owned);
+        let now_us = self.shell.now_us();
+        let turn = self.relays.get_mut(db).locks.told(name, is_owned, now_us);
         self.tell_owner(turn);
     }
 
@@ -280,8 +291,26 @@ impl Server {
             self.ask_for_lock(db, name, false);
         }
         if may_ask {
+            self.let_others_have_turns(db);
             let Self { sessions, relays, .. } = self;
             relays.get_mut(db).locks.settle(changes, |name| !sessions.is_locked(name));
+        }
+    }
+
+    /// Locks that clients here have taken turns at for long go to those who wait at the source before the next one here,
+    /// who has not been told of it yet, has his.
+    fn let_others_have_turns(&mut self, db: DbId) {
+        let Self { shell, sessions, relays, .. } = self;
+        let due = relays.get_mut(db).locks.due_to_others(shell.now_us());
+        let due: Vec<String> =
+            due.filter(|name| sessions.is_yet_to_be_told(name)).map(str::to_owned).collect();
+        for name in due {
+            let (mut out, relay) = (Vec::new(), self.relays.get_mut(db));
+            relay.locks.forget(&name);
+            give_back(relay, &name, &mut out);
+            self.sessions.forget_ended(&name);
+            self.carry_out_relay(db, out);
+            self.ask_for_lock_first(db, &name);
         }
     }
 
