@@ -268,6 +268,41 @@ fn whose_answer_is_lost_is_told_the_truth_while_members_are_killed() {
     trio.check_files();
 }
 
+/// The next leader knows only that a transaction was committed, and not with which results: the member that was asked says
+/// those.
+#[test]
+fn who_asked_once_has_the_results_whoever_leads_by_then() {
+    let Some(mut trio) = Group::weir(SCHEMA) else { return };
+    trio.settle(&ALL);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writer = |number: u64| {
+        let (mut client, is_over) = (trio.client(number as usize % 3), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            let since = state(&mut client).expect("an answer");
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let options = json!({"id": fresh(number << 32 | written), "since": since});
+                let result = transact(&mut client, &options, &[insert("once")]).expect("a reply");
+                assert!(result["results"][0]["uuid"].is_array(), "{result}");
+                written += 1;
+            }
+            written
+        })
+    };
+    let writers: Vec<_> = (0..6).map(writer).collect();
+    for _ in 0..12 {
+        let leader = trio.settle(&ALL);
+        trio.appctl(leader, &["cluster/failure-test", "transfer-leadership"]);
+        sleep(Duration::from_millis(300));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let all = writers.into_iter().map(|writer| writer.join().expect("none lacks its results"));
+    let written: u64 = all.sum();
+    assert!(written > 100, "there was too little load");
+    eventually("all are there, once", || trio.names(0).len() as u64 == written);
+    trio.stop_all();
+}
+
 /// A member gets all that it has missed as a snapshot, in which nothing is different: a transaction was undone by
 /// the next one, and an id was said to be of none. As the leader it knows that it does not know of them.
 #[test]
