@@ -4,6 +4,8 @@ use crate::relay::{A, ZERO, answer, asked, relay, say, value};
 use crate::shell::{SCHEMA, transact};
 use serde_json::{Value, json};
 
+const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
 /// Packaged members agree to such a schema, and none of them ever serves again.
 #[test]
 fn a_schema_that_no_cluster_can_have_does_not_come_to_members() {
@@ -99,4 +101,33 @@ fn who_is_not_read_hears_that_the_server_is_there() {
     let heard = shell.received(client);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!(value(&heard[0])["method"], "echo");
+}
+
+/// The source tells of no changes between the end of the monitor and the rows under the other schema.
+#[test]
+fn who_writes_while_the_source_is_converted_is_answered_when_the_rows_have_come() {
+    let (mut shell, link) = relay();
+    let rows = json!({"Port": {A: {"initial": {"name": "a"}}}});
+    answer(&mut shell, link, &["_Server", "monitor_cond_since"], &rows);
+    let client = shell.connect();
+    shell.send(client, &transact(1, &crate::shell::insert("b")));
+    shell.settle();
+    let write = asked(&mut shell, link).swap_remove(0);
+    assert_eq!(write["method"], "transact");
+    say(
+        &mut shell,
+        link,
+        &json!({"id":null,"method":"monitor_canceled","params":[["monid","Net"]]}),
+    );
+    let request = asked(&mut shell, link).swap_remove(0);
+    let result = json!([{"uuid": ["uuid", B]}]);
+    say(&mut shell, link, &json!({"id":write["id"],"result":result,"error":null}));
+    assert_eq!(shell.received(client), Vec::<String>::new(), "the relay lacks the row");
+    say(&mut shell, link, &json!({"id":request["id"],"result":value(SCHEMA),"error":null}));
+    let request = asked(&mut shell, link).swap_remove(0);
+    let rows = json!({A: {"initial": {"name": "a"}}, B: {"initial": {"name": "b"}}});
+    let rows = json!([false, ZERO, {"Port": rows}]);
+    say(&mut shell, link, &json!({"id":request["id"],"result":rows,"error":null}));
+    assert_eq!(shell.received(client).len(), 1);
+    assert_eq!(crate::shell::ports(&mut shell), ["a", "b"]);
 }

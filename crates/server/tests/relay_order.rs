@@ -225,3 +225,33 @@ fn a_conversion_that_changes_nothing_is_answered_at_once() {
     say(&mut shell, link, &json!({"id":request["id"],"result":{},"error":null}));
     assert_eq!(told(&mut shell, client)[0]["result"], json!({}));
 }
+
+/// The relay knows the answer, and the source has yet to answer what was asked before.
+#[test]
+fn what_a_relay_refuses_by_itself_is_answered_in_its_order() {
+    const LOCKED: &str = r#"{"op":"assert","lock":"other"}"#;
+    const BY_VERSION: &str = r#"{"op":"delete","table":"Port","where":[["_version","==",["uuid","00000000-0000-0000-0000-000000000001"]]]}"#;
+    for (refused, answer) in [
+        (format!("{LOCKED},{}", insert("c")), "not owner"),
+        (BY_VERSION.to_owned(), "not supported"),
+    ] {
+        let (mut shell, link) = played();
+        let client = shell.connect();
+        shell.send(client, &transact(1, &insert("b")));
+        shell.send(client, &transact(2, &refused));
+        shell.send(client, &transact(3, &insert("d")));
+        shell.settle();
+        assert_eq!(shell.received(client), Vec::<String>::new(), "{answer}");
+        let mut told = Vec::new();
+        while told.len() < 3 {
+            let [request] = &crate::relay_sources::asked(&mut shell, link)[..] else {
+                panic!("one at a time: {told:?}")
+            };
+            let result = json!({"id": A, "results": [{"uuid": ["uuid", B]}]});
+            crate::relay_sources::answer(&mut shell, link, request, &result);
+            told.extend(shell.received(client));
+        }
+        let is_so = |n: usize, text: &str| value(&told[n])["id"] == n + 1 && told[n].contains(text);
+        assert!(is_so(0, B) && is_so(1, answer) && is_so(2, B), "{told:?}");
+    }
+}

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weir_server::event::SessionId;
 
+use crate::checks::order::Order;
 use crate::checks::{COUNTER, must};
 use crate::clients::{PATIENCE_US, count, id_in};
 use crate::node::Node;
@@ -34,6 +35,8 @@ enum Asked {
     Write,
     /// The number that it has been given last.
     Look(u64),
+    /// What changes nothing: for no row is meant, or its client does not have a lock.
+    Nothing,
     /// A row that is counted.
     Insert(String),
     /// A row that is counted, once the session's own row has a number: one that it has, gets later, or never has;
@@ -78,6 +81,13 @@ pub(crate) struct Pipeline {
     known: Option<u64>,
     /// The number of that row as far as the session has been told, if it is.
     watched: Option<u64>,
+}
+
+impl Asked {
+    /// Whether it is answered in its order, for it waits for nothing.
+    fn is_in_order(&self) -> bool {
+        !matches!(self, Self::Wait(..) | Self::Watch(_) | Self::Lock(..) | Self::Unlock)
+    }
 }
 
 impl Pipeline {
@@ -275,6 +285,13 @@ impl World {
                 let asked = Asked::Write;
                 self.pipeline_asks(number, asked, "transact", &transaction([write]));
             }
+            7 if self.asks_for_nothing => {
+                let nobody = json!({"op": "update", "table": "T", "where": is_row("nobody"),
+                    "row": {"n": 1}});
+                let refused = json!({"op": "assert", "lock": "other"});
+                let nothing = [nobody, refused].into_iter().take(1 + usize::from(by_force));
+                self.pipeline_asks(number, Asked::Nothing, "transact", &transaction(nothing));
+            }
             4..8 => {
                 let asked = Asked::Look(pipeline.own);
                 self.pipeline_asks(number, asked, "transact", &transaction([look(&own_name)]));
@@ -388,7 +405,15 @@ impl World {
         let (asked, asked_us) = pipeline.asked.remove(&id).expect("it is answered once");
         let session = pipeline.session.expect("it has a session");
         let (n, life, _) = session;
+        let calm_us = self.calm_us.filter(|_| self.is_calm);
+        let is_open = |(asked, us): &(Asked, u64)| {
+            asked.is_in_order() && calm_us.is_some_and(|calm_us| calm_us < *us)
+        };
+        let mut before = pipeline.asked.range(..id).filter(|(_, earlier)| is_open(earlier));
+        let earlier = before.next().map(|(id, _)| *id).filter(|_| asked.is_in_order());
         self.note(n, &format!("pipeline {number} is answered, as {id}: {}", message["result"]));
+        let who = format!("pipeline {number} at server {n}");
+        must("order", Order::answered(&who, id, earlier));
         let error = &message["error"];
         let is_away = is_not_served(error);
         let is_canceled = *error == json!("canceled") && self.nodes[n].is_relay();
@@ -405,7 +430,6 @@ impl World {
         }
         assert!(error.is_null(), "{asked:?}: {message}");
         let result = &message["result"];
-        let who = format!("pipeline {number} at server {n}");
         let wrong = result.as_array().into_iter().flatten().find_map(|done| done["error"].as_str());
         let count_of = |at: usize| result[at]["count"].as_u64();
         match asked {
@@ -424,7 +448,7 @@ impl World {
                 self.checks.acknowledged((n, life), (&name, id), asked_us);
             }
             // Somebody may have been there before.
-            Asked::Guard | Asked::Unlock => {}
+            Asked::Nothing | Asked::Guard | Asked::Unlock => {}
             Asked::Watch(guarded) => {
                 let pipeline = &mut self.pipelines[number];
                 if pipeline.guarded.as_deref() == Some(guarded.as_str()) {

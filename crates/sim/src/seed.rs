@@ -67,6 +67,9 @@ const LOCKS_WATCHED_FROM: u64 = 1_010_700;
 /// In these of 64 seeds that come before, both are so.
 const LATE_LOCKS: [u64; 4] = [6, 14, 30, 46];
 
+/// From this seed on, clients that do not wait for answers ask for what changes nothing, as well.
+const NOTHING_FROM: u64 = 1_012_000;
+
 /// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
 /// in two of five clocks go at different speeds.
 const LATEST_FROM: u64 = 1_006_010;
@@ -182,6 +185,7 @@ pub fn run(seed: u64, plan: Plan) -> Run {
         let is_chosen = LATE_LOCKS.contains(&(seed % 64));
         world.locks_at_relays = seed >= LOCKS_AT_RELAYS_FROM || is_chosen;
         world.watches_under_locks = seed >= LOCKS_WATCHED_FROM || is_chosen;
+        world.asks_for_nothing = seed >= NOTHING_FROM;
     }
     let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));

@@ -398,11 +398,11 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         name: "never-asleep",
         places: &[Place {
             file: "crates/server/src/states.rs",
-            good: "        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+            good: "        let away = self.waits.iter().filter(|wait| !wait.is_there);",
             bad: "        if PLANTED && self.waits.is_empty() {
             return self.again_us;
         }
-        let until_us = self.waits.iter().map(|wait| wait.until_us).min()?;",
+        let away = self.waits.iter().filter(|wait| !wait.is_there);",
         }],
         test: SERVERS,
         found_by: "liveness",
@@ -591,9 +591,9 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         name: "passed-by-its-session",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",
-            good: "        self.answer_passed(db, eid, reply_cost_left);",
+            good: "        self.answer_passed(db, (at, eid), reply_cost_left);",
             bad: "        if !PLANTED {
-            self.answer_passed(db, eid, reply_cost_left);
+            self.answer_passed(db, (at, eid), reply_cost_left);
         }",
         }],
         test: SERVERS,

@@ -69,15 +69,41 @@ impl Forward {
         }
     }
 
-    /// Whether the leader has been asked for a transaction under a chosen id, and its results are not known: nothing has been
-    /// answered since the leader changed, or only that it is done.
-    fn lacks_results(&self) -> bool {
-        let lacks = match &self.state {
-            State::New | State::Asked(_) | State::Entry(..) => true,
-            State::Empty(_, reply) => reply == ONLY_DONE,
+    /// As [`Self::take_known`], of what is asked under a chosen id, which the leader answers as if it changed nothing.
+    pub(crate) fn take_known_of_chosen(&mut self, place: Position) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Empty(at, reply) if *at == place && reply != ONLY_DONE => {
+                Some(std::mem::take(reply))
+            }
+            _ => self.take_known(place),
+        }
+    }
+
+    /// Whether the leader has been asked for something under a chosen id whose entry is at this place, and the answer is
+    /// that of the entry, or that of a transaction is not known: nothing has been answered since the leader changed, or
+    /// only that it is done.
+    fn awaits_entry(&self, place: Position) -> bool {
+        let awaits = match &self.state {
+            State::Empty(at, reply) if reply != ONLY_DONE => *at == place,
+            State::New | State::Asked(_) | State::Entry(..) | State::Empty(..) => {
+                !self.trigger.is_outcome()
+            }
             State::Waits(_) => false,
         };
-        lacks && self.attempts > 0 && !self.trigger.is_outcome()
+        awaits && self.attempts > 0
+    }
+
+    /// Whether the leader has said that it changes nothing, as of a state that `is_it`.
+    pub(crate) fn is_answered(&self, is_it: impl Fn(Position) -> bool) -> bool {
+        matches!(self.state, State::Empty(at, _) if is_it(at))
+    }
+
+    /// The request with its answer, if it changes nothing.
+    pub(crate) fn into_empty(self) -> Option<(Trigger, Vec<u8>)> {
+        match self.state {
+            State::Empty(_, reply) => Some((self.trigger, reply)),
+            _ => None,
+        }
     }
 }
 
@@ -143,20 +169,24 @@ impl Forwards {
         forward
     }
 
-    /// The number of a request under this id, which a client has chosen and whose entry takes effect next, if it has no
-    /// results otherwise.
-    pub(crate) fn without_results(&self, id: Uuid) -> Option<i64> {
-        let mut under =
-            self.chosen.range((id, i64::MIN)..=(id, i64::MAX)).map(|(_, number)| *number);
-        under.find(|number| self.by_number[number].lacks_results())
+    /// The number of a request under this id, which a client has chosen and whose entry takes effect next, at this place, if
+    /// it is answered with that.
+    pub(crate) fn awaits_entry(&self, id: Uuid, place: Position) -> Option<i64> {
+        self.under(id).find(|number| self.by_number[number].awaits_entry(place))
+    }
+
+    /// Numbers of the requests whose clients have chosen this id.
+    fn under(&self, id: Uuid) -> impl Iterator<Item = i64> {
+        self.chosen.range((id, i64::MIN)..=(id, i64::MAX)).map(|(_, number)| *number)
     }
 
     /// A session that chose this id, whose entry takes effect next, and had asked before for something that is not
     /// decided by that.
     pub(crate) fn passed_by_chosen(&self, id: Uuid) -> Option<SessionId> {
-        self.chosen.range((id, i64::MIN)..=(id, i64::MAX)).find_map(|(_, number)| {
-            let session = self.by_number[number].trigger.origin.session()?;
-            self.passed_by(*number, session).next().map(|_| session)
+        self.under(id).find_map(|number| {
+            let session = self.by_number[&number].trigger.origin.session()?;
+            let mut before = self.before(number, session);
+            before.any(|place| self.by_number[&place].is_passed()).then_some(session)
         })
     }
 
@@ -178,20 +208,46 @@ impl Forwards {
         in_doubt
     }
 
+    /// What sessions have asked before the requests of this id, whose entry takes effect next, and what the leader has
+    /// answered as of a state before, if that `is_it`.
+    pub(crate) fn take_answered_before(
+        &mut self,
+        id: Uuid,
+        is_it: impl Fn(Position) -> bool,
+    ) -> Vec<(Trigger, Vec<u8>)> {
+        let own = self.by_eid.get(&id).copied();
+        let numbers: BTreeSet<i64> = own.into_iter().chain(self.under(id)).collect();
+        let mut answered = BTreeSet::new();
+        for number in numbers {
+            let session = self.by_number[&number].trigger.origin.session();
+            let before = session.into_iter().flat_map(|session| self.before(number, session));
+            // Behind what is not answered nothing is.
+            answered.extend(before.take_while(|place| self.by_number[place].is_answered(&is_it)));
+        }
+        answered.into_iter().filter_map(|number| self.take_number(number).into_empty()).collect()
+    }
+
     /// What a session asked before the request of this id, whose entry takes effect next, and what is not decided by
-    /// that.
-    pub(crate) fn take_passed(&mut self, eid: Uuid) -> Vec<Forward> {
+    /// that, or has been answered as of a state before.
+    pub(crate) fn take_passed(
+        &mut self,
+        eid: Uuid,
+        is_it: impl Fn(Position) -> bool,
+    ) -> Vec<Forward> {
         let Some(number) = self.by_eid.get(&eid).copied() else { return Vec::new() };
         let session = self.by_number[&number].trigger.origin.session();
-        let passed: Vec<i64> =
-            session.into_iter().flat_map(|session| self.passed_by(number, session)).collect();
+        let before = session.into_iter().flat_map(|session| self.before(number, session));
+        let is_meant = |place: &i64| {
+            let forward = &self.by_number[place];
+            forward.is_passed() || forward.is_answered(&is_it)
+        };
+        let passed: Vec<i64> = before.filter(is_meant).collect();
         passed.into_iter().map(|number| self.take_number(number)).collect()
     }
 
-    /// Numbers of a session's requests before this one that its entry passes.
-    fn passed_by(&self, number: i64, session: SessionId) -> impl Iterator<Item = i64> {
-        let before = self.outbound.places_of(session).take_while(move |place| *place < number);
-        before.filter(|place| self.by_number[place].is_passed())
+    /// Numbers of a session's requests before this one.
+    fn before(&self, number: i64, session: SessionId) -> impl Iterator<Item = i64> {
+        self.outbound.places_of(session).take_while(move |place| *place < number)
     }
 
     /// Whether the leader has been asked for something by others who owned one of these locks then. What it has not been
@@ -535,12 +591,13 @@ mod tests {
         assert_eq!(known_at(at(4, 7)), None, "the next leader has made another entry of it");
     }
 
-    /// The leader has changed while it was under way, or has said only that it is done.
+    /// Or the leader has said something of it that is as of another state.
     #[test]
-    fn a_transaction_under_a_chosen_id_has_no_results_yet_if_they_were_not_told() {
+    fn a_transaction_under_a_chosen_id_is_answered_with_its_entry() {
         let (eid, id) = (Uuid::from_u128(5), Uuid::from_u128(6));
         let chosen = Chosen { id, since: Uuid::ZERO };
-        let lacks = |once, attempts, state| {
+        let place = Position { term: 3, index: 7 };
+        let is_answered_so = |once, attempts, state| {
             let mut trigger = Trigger::empty(eid);
             trigger.set_once(Some(once));
             let mut forwards = Forwards::default();
@@ -548,15 +605,16 @@ mod tests {
             let [number] = forwards.new_ones()[..] else { panic!("one request") };
             let forward = forwards.number(number);
             (forward.attempts, forward.state) = (attempts, state);
-            forwards.without_results(id).is_some()
+            forwards.awaits_entry(id, place).is_some()
         };
-        let at = Position { term: 3, index: 7 };
+        let at = Position { term: 3, index: 6 };
         let empty = |reply: &[u8]| State::Empty(at, reply.to_vec());
-        assert!(lacks(Once::Transact(chosen), 1, State::New));
-        assert!(!lacks(Once::Transact(chosen), 0, State::New), "nobody was asked");
-        assert!(lacks(Once::Transact(chosen), 1, empty(b"null")));
-        assert!(!lacks(Once::Transact(chosen), 1, empty(b"[{}]")));
-        assert!(!lacks(Once::Transact(chosen), 1, State::Waits(at)));
-        assert!(!lacks(Once::Outcome(chosen), 1, State::New), "it is no transaction");
+        assert!(is_answered_so(Once::Transact(chosen), 1, State::New));
+        assert!(!is_answered_so(Once::Transact(chosen), 0, State::New), "nobody was asked");
+        assert!(is_answered_so(Once::Transact(chosen), 1, empty(b"null")));
+        assert!(!is_answered_so(Once::Transact(chosen), 1, empty(b"[{}]")));
+        assert!(is_answered_so(Once::Transact(chosen), 1, State::Empty(place, b"[{}]".to_vec())));
+        assert!(!is_answered_so(Once::Transact(chosen), 1, State::Waits(at)));
+        assert!(!is_answered_so(Once::Outcome(chosen), 1, State::New), "it is no transaction");
     }
 }

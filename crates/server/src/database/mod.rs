@@ -63,7 +63,7 @@ pub(crate) use long::Answer;
 pub(crate) use relayed::Changed;
 pub(crate) use tables::{Queued, Tables};
 pub(crate) use transact::{Joining, note_waited, note_waits};
-pub(crate) use trigger::{Ran, Trigger};
+pub(crate) use trigger::{Ran, Trigger, other_versions};
 pub(crate) use waiting::kept_bytes;
 
 /// One open database.

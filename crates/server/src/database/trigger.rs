@@ -182,15 +182,20 @@ impl Trigger {
         if self.is_conversion() || !text.may_say("_version") || !is_so() {
             return Ok(());
         }
-        let details = "\"_version\" in a condition: writes are made by another server, \
-                       which has versions of its own; name the columns that are meant";
-        Err(Error::new("not supported", details))
+        Err(other_versions())
     }
 
     /// Whether it runs at once, and nobody but its session has its id.
     pub(crate) fn runs_once(&self) -> bool {
         !self.is_conversion() && !self.is_judged() && !self.may_wait()
     }
+}
+
+/// The error of who would have rows found by `_version` on another server.
+pub(crate) fn other_versions() -> Error {
+    let details = "\"_version\" in a condition: writes are made by another server, \
+                   which has versions of its own; name the columns that are meant";
+    Error::new("not supported", details)
 }
 
 #[cfg(test)]

@@ -161,6 +161,24 @@ impl Forwards {
         self.put(self.places.start, forward);
     }
 
+    /// A request that the source is not asked for comes behind what it is to answer the session before.
+    pub(crate) fn again_alone(&mut self, forward: Forward) {
+        self.again(forward);
+        self.window.go_alone(self.places.start);
+    }
+
+    /// Whether the source has yet to answer something that the session of a request has asked for before.
+    pub(crate) fn is_asked_by(&self, trigger: &Trigger) -> bool {
+        trigger.origin.session().is_some_and(|session| self.window.has_some_of(session))
+    }
+
+    /// As of which state the last answer is that a session of a request has yet to get, of those that the source has
+    /// given.
+    pub(crate) fn last_early(&self, trigger: &Trigger) -> Option<Option<Uuid>> {
+        let is_of = |early: &&Early| early.trigger.origin.asker == trigger.origin.asker;
+        self.early.iter().rev().find(is_of).map(|early| early.state)
+    }
+
     /// The request that is to be sent next, if one may go.
     pub(crate) fn next(&mut self) -> Option<Forward> {
         if !self.refused.is_empty() {

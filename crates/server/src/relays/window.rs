@@ -23,6 +23,8 @@ const CLIENT_BYTES_MAX: usize = QUEUED_BYTES_MAX / 2;
 #[derive(Debug, Default)]
 pub(super) struct Window {
     ready: BTreeSet<i64>,
+    /// Requests that go when the source has nothing of their clients.
+    alone: BTreeSet<i64>,
     /// Requests of clients of whom the source has enough.
     held: BTreeMap<SessionId, BTreeSet<i64>>,
     at_source: BTreeMap<SessionId, Asked>,
@@ -47,8 +49,19 @@ impl Window {
         self.ready.insert(place);
     }
 
+    /// The request at this place goes when the source has nothing of its client.
+    pub(super) fn go_alone(&mut self, place: i64) {
+        self.alone.insert(place);
+    }
+
+    /// Whether the source has something of a client.
+    pub(super) fn has_some_of(&self, session: SessionId) -> bool {
+        self.at_source.contains_key(&session)
+    }
+
     /// The request at this place waits no more.
     pub(super) fn leave(&mut self, place: i64, trigger: &Trigger) {
+        self.alone.remove(&place);
         if self.ready.remove(&place) {
             return;
         }
@@ -68,7 +81,8 @@ impl Window {
             let Some(session) = trigger.origin.session() else { return Some(place) };
             let bytes = self.at_source.get(&session).map_or(0, |asked| asked.bytes);
             let has_room = bytes == 0 || bytes + trigger.message.len() <= CLIENT_BYTES_MAX;
-            let is_next = has_room && !self.held.contains_key(&session);
+            let must_wait = self.alone.contains(&place) && self.has_some_of(session);
+            let is_next = has_room && !must_wait && !self.held.contains_key(&session);
             if is_next && !self.is_under_lock_of_others(trigger, session) {
                 return Some(place);
             }
@@ -323,6 +337,19 @@ mod tests {
         assert_eq!(requests.send(&mut window), [0; 0]);
         window.settle(&doubt);
         assert_eq!(requests.send(&mut window), [0, 1]);
+    }
+
+    #[test]
+    fn what_the_source_is_not_asked_for_comes_behind_what_it_is_to_answer() {
+        let requests = Requests::new(&[(1, 9, false), (1, 9, false), (2, 9, false), (1, 9, false)]);
+        let mut window = requests.window();
+        window.go_alone(1);
+        assert_eq!(requests.send(&mut window), [0, 2]);
+        assert!(window.has_some_of(SessionId(1)) && !window.has_some_of(SessionId(3)));
+        window.answered(requests.of(2));
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [1, 3]);
     }
 
     #[test]

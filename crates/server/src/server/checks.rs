@@ -6,8 +6,8 @@ use weir_json::{Text, TextBuf};
 use weir_monitor::Prepared;
 use weir_wire::Method;
 
-use crate::database::Trigger;
 use crate::database::cancel::tell_canceled;
+use crate::database::{Trigger, other_versions};
 use crate::effect::Effect;
 use crate::ids::{DbId, SessionId, WorkId};
 use crate::origin::{Asker, Origin};
@@ -166,6 +166,9 @@ impl Server {
                         .flatten();
                     if let Some(later) = later {
                         return self.put_behind(id, origin, message, locks, later);
+                    }
+                    if self.is_by_other_versions(id, origin.db, of_what_is_asked, || nature) {
+                        return self.answer(id, &origin.id, other_versions().into());
                     }
                     let (once, message) = match once {
                         Some((once, plain)) => (Some(once), plain),

@@ -9,7 +9,7 @@ use weir_monitor::Prepared;
 use weir_upstream::probe;
 use weir_wire::{Message, Method};
 
-use crate::database::{Trigger, conversion_bytes, server_db};
+use crate::database::{Trigger, conversion_bytes, other_versions, server_db};
 use crate::effect::{Effect, Level};
 use crate::ids::{DbId, RemoteId, SessionId};
 use crate::once::{Heard, Once, Transaction};
@@ -234,6 +234,9 @@ impl Server {
                         drop(operations);
                         return self.put_behind(id, origin, message, locks, later);
                     }
+                    if self.is_by_other_versions(id, origin.db, once, nature) {
+                        return self.answer(id, &origin.id, other_versions().into());
+                    }
                     if message.len() >= EXAMINE_BYTES_MIN {
                         let (locks, only_reads) = (owned(), nature().only_reads);
                         drop(operations);
@@ -338,6 +341,18 @@ impl Server {
     ) -> bool {
         self.has_others()
             && (self.is_for_leader(db, once, &nature) || self.is_for_source(id, db, once, &nature))
+    }
+
+    /// Whether a transaction would go to one of them but for conditions that name `_version`.
+    pub(super) fn is_by_other_versions(
+        &self,
+        id: SessionId,
+        db: DbId,
+        once: Option<Once>,
+        nature: impl Fn() -> Nature,
+    ) -> bool {
+        let is_meant = || Nature { by_version: false, ..nature() };
+        self.has_others() && nature().by_version && self.is_for_others(id, db, once, is_meant)
     }
 
     /// The database that a request must find decided.

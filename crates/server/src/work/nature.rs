@@ -13,6 +13,14 @@ pub(crate) struct Nature {
     pub(crate) may_wait: bool,
     /// The transaction runs for the owner of a lock only.
     pub(crate) asserts: bool,
+    /// A condition names `_version`, which other servers have different ones of.
+    pub(crate) by_version: bool,
+}
+
+/// As far as a long request has that word.
+fn judges_by_version(operations: &[Text<'_>]) -> bool {
+    operations.iter().any(|operation| operation.may_say("_version"))
+        && weir_engine::judges_by_version(operations)
 }
 
 impl Nature {
@@ -21,6 +29,7 @@ impl Nature {
             only_reads: weir_engine::is_read_only(operations),
             may_wait: weir_engine::may_wait(operations),
             asserts: !asserted(operations.iter().copied()).is_empty(),
+            by_version: judges_by_version(operations),
         }
     }
 }

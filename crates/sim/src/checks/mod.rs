@@ -9,7 +9,7 @@ mod linear;
 mod liveness;
 pub(crate) mod locks;
 mod once;
-mod order;
+pub(crate) mod order;
 mod reads;
 mod replicas;
 mod resume;

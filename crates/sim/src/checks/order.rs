@@ -1,5 +1,5 @@
 //! What a session asks without waiting for answers happens in its order: who writes numbers to a row that is his
-//! alone finds the one that he wrote last.
+//! alone finds the one that he wrote last; and while nothing fails the answers come in that order.
 
 use super::Verdict;
 
@@ -27,6 +27,14 @@ impl Order {
         }
     }
 
+    /// A session has been answered, as of this request, and not yet what it had asked before, as of `earlier`.
+    pub(crate) fn answered(who: &str, id: u64, earlier: Option<u64>) -> Verdict {
+        match earlier {
+            None => Ok(()),
+            Some(earlier) => Err(format!("{who} is answered as of {id} before {earlier}")),
+        }
+    }
+
     /// How often somebody has looked.
     pub(crate) fn looks(&self) -> u64 {
         self.looks
@@ -47,5 +55,11 @@ mod tests {
         assert!(order.found("a", 3, Some(4)).is_err(), "too late");
         assert!(order.found("a", 3, None).is_err(), "nothing");
         assert_eq!(order.looks(), 4);
+    }
+
+    #[test]
+    fn answers_come_in_order() {
+        assert_eq!(Order::answered("a", 3, None), Ok(()));
+        assert!(Order::answered("a", 3, Some(2)).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! Batches of the leader, and committed entries.
 
-use weir_cluster::{Content, Entry, Position};
+use weir_cluster::{Content, Entry, Member, Position};
 use weir_json::Text;
 use weir_log::clustered::Data;
 
-use crate::clusters::End;
 use crate::clusters::forwards::{Forward, State};
 use crate::clusters::message::Outcome;
 use crate::clusters::unapplied::{STEP_BYTES_MAX, text_bytes};
+use crate::clusters::{End, Part};
 use crate::database::{Done, Fate, Trigger};
 use crate::effect::Level;
 use crate::ids::DbId;
@@ -172,7 +172,7 @@ impl Server {
         let Some(Data { schema: None, transaction: Some(transaction) }) = Data::parse(text) else {
             return Err("it is no transaction".to_owned());
         };
-        self.answer_passed(db, eid, reply_cost_left);
+        self.answer_passed(db, (at, eid), reply_cost_left);
         let request = match self.clusters.part_mut(db).forwards.take(eid) {
             Some(own) => self.reply_for_entry(db, own, at, reply_cost_left),
             None => self.reply_for_chosen(db, (at, eid), transaction, reply_cost_left),
@@ -190,13 +190,33 @@ impl Server {
 
     /// The entry of this id is about to take effect. What its session asked before is answered as of the rows before
     /// it: of any later ones nothing would be true.
-    fn answer_passed(&mut self, db: DbId, eid: weir_data::Uuid, reply_cost_left: &mut u64) {
-        let forwards = &mut self.clusters.part_mut(db).forwards;
+    fn answer_passed(
+        &mut self,
+        db: DbId,
+        (at, eid): (Position, weir_data::Uuid),
+        reply_cost_left: &mut u64,
+    ) {
+        let Part { member, forwards, .. } = self.clusters.part_mut(db);
+        let is_before = |as_of: Position| as_of.index < at.index && has_entry(member, as_of);
+        for (trigger, reply) in forwards.take_answered_before(eid, is_before) {
+            self.answer_decided(db, trigger, reply);
+        }
+        let Part { member, forwards, .. } = self.clusters.part_mut(db);
+        let is_before = |as_of: Position| as_of.index < at.index && has_entry(member, as_of);
         if let Some(session) = forwards.passed_by_chosen(eid) {
             // Somebody else may have asked for it, and long ago.
             return self.forget_session(db, session);
         }
-        for Forward { trigger, attempts, .. } in forwards.take_passed(eid) {
+        let passed = forwards.take_passed(eid, is_before);
+        let passed: Vec<(bool, Forward)> =
+            passed.into_iter().map(|forward| (forward.is_answered(is_before), forward)).collect();
+        for (is_answered, forward) in passed {
+            if is_answered {
+                let (trigger, reply) = forward.into_empty().expect("it is answered");
+                self.answer_decided(db, trigger, reply);
+                continue;
+            }
+            let Forward { trigger, attempts, .. } = forward;
             let Self { shell, sessions, databases, .. } = self;
             match databases.reply_of(shell, sessions, &trigger, reply_cost_left) {
                 Some((reply, None)) if attempts <= 1 => self.answer_decided(db, trigger, reply),
@@ -243,9 +263,9 @@ impl Server {
     ) -> Option<(Trigger, Vec<u8>)> {
         let Self { shell, sessions, databases, clusters, .. } = self;
         let forwards = &mut clusters.part_mut(db).forwards;
-        let number = forwards.without_results(eid)?;
+        let number = forwards.awaits_entry(eid, at)?;
         let own = forwards.number(number);
-        let reply = own.take_known(at).or_else(|| {
+        let reply = own.take_known_of_chosen(at).or_else(|| {
             let is_made = (&own.trigger, transaction);
             databases.reply_of_chosen(shell, sessions, is_made, reply_cost_left)
         })?;
@@ -290,7 +310,11 @@ impl Server {
 
     /// Whether the log has the entry of this place, as far as it still says.
     fn stands(&self, db: DbId, at: Position) -> bool {
-        let stands = self.clusters.part(db).and_then(|part| part.member.position(at.index));
-        stands.is_none_or(|stands| stands == at)
+        self.clusters.part(db).is_none_or(|part| has_entry(&part.member, at))
     }
+}
+
+/// Whether the log has the entry of this place, as far as it still says.
+fn has_entry(member: &Member, at: Position) -> bool {
+    member.position(at.index).is_none_or(|stands| stands == at)
 }

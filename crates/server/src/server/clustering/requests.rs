@@ -211,8 +211,9 @@ impl Server {
         let Some(part) = self.clusters.part(db) else { return false };
         let leader = part.member.leader();
         let is_judged = || once.is_some_and(Once::is_judged);
-        let is_meant =
-            |Nature { only_reads, may_wait, .. }: Nature| !may_wait && (!only_reads || is_judged());
+        let is_meant = |Nature { only_reads, may_wait, by_version, .. }: Nature| {
+            !may_wait && !by_version && (!only_reads || is_judged())
+        };
         leader.is_some_and(|leader| leader != part.member.id())
             && !Once::explains(once)
             && is_meant(nature())

@@ -21,6 +21,8 @@ pub(super) enum Locked {
     Goes,
     /// The transaction's client does not have the locks: this is the answer.
     Refused(Vec<u8>),
+    /// The source cannot be asked for it: this is the error.
+    Ends(Vec<u8>),
     /// The client does not have the locks; before the transaction came to say so it would wait for rows, or take
     /// longer than a step may: it goes to a helper.
     Aside,

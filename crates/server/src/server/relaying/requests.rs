@@ -62,9 +62,9 @@ impl Server {
         }
         let identity = self.sessions.get(session).map(|session| session.identity());
         let may_all = identity.is_some_and(|who| who.may_all());
-        let Nature { only_reads, may_wait, asserts } = nature();
+        let Nature { only_reads, may_wait, asserts, by_version } = nature();
         let writes = !only_reads || once.is_some_and(Once::is_judged);
-        !may_wait && if writes { may_all } else { asserts }
+        !may_wait && !by_version && if writes { may_all } else { asserts }
     }
 
     /// Sends the source what is for it, in order.
@@ -77,10 +77,27 @@ impl Server {
             let Some(mut forward) = may_ask.then(|| relay.forwards.next()).flatten() else {
                 return;
             };
-            match self.lock_at_source(db, &mut forward) {
+            let locked = match self.refusal(db, &forward) {
+                Some(error) => Locked::Ends(error),
+                None => self.lock_at_source(db, &mut forward),
+            };
+            let is_for_source = matches!(locked, Locked::Goes | Locked::Asked | Locked::Waits);
+            let forwards = &mut self.relays.get_mut(db).forwards;
+            // What is answered here comes behind what the source is to answer the session before.
+            if !is_for_source && forwards.is_asked_by(&forward.trigger) {
+                forwards.again_alone(forward);
+                continue;
+            }
+            match locked {
                 Locked::Goes => self.send_to_source(db, forward),
                 Locked::Asked => self.relays.get_mut(db).forwards.again(forward),
-                Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
+                Locked::Ends(error) => self.refuse_forward(forward.trigger, &error),
+                Locked::Refused(reply) => match forwards.last_early(&forward.trigger) {
+                    None => self.give_reply(db, forward.trigger, reply),
+                    Some(state) => {
+                        forwards.keep_answer(Early { state, trigger: forward.trigger, reply });
+                    }
+                },
                 Locked::Aside => {
                     let Self { sessions, databases, round, .. } = self;
                     forward.trigger.lacks_locks = true;
@@ -179,30 +196,34 @@ impl Server {
         }
     }
 
+    /// The error of a request that the source cannot be asked for.
+    fn refusal(&self, db: DbId, forward: &Forward) -> Option<Vec<u8>> {
+        let (relay, trigger) = (self.relays.get(db)?, &forward.trigger);
+        let has_once = relay.has_once();
+        if forward.was_sent && !has_once {
+            // Another server than the one that was asked first: nobody there knows of it.
+            return Some(CANCELED.to_vec());
+        }
+        if trigger.is_judged() && !has_once {
+            let details =
+                "the source of this relay has no weir_transact, or gives its states no ids";
+            return Some(error_text(&Error::new(NOT_SUPPORTED, details)));
+        }
+        if trigger.is_conversion() && relay.follower.is_source_clustered() {
+            // Packaged members take what a cluster cannot have, and none of them ever serves again (3.1.0).
+            let params = weir_json::validate(trigger.message.text().as_bytes());
+            let params = params.expect("it was read when it was asked for");
+            return asked_schema(params).err().map(|error| error_text(&error));
+        }
+        None
+    }
+
     fn send_to_source(&mut self, db: DbId, mut forward: Forward) {
         let Self { sessions, relays, .. } = self;
         let relay = relays.get_mut(db);
         let has_once = relay.has_once();
         let trigger = &forward.trigger;
         let own = trigger.origin.session().and_then(|id| sessions.channel_at_source(id));
-        if forward.was_sent && !has_once {
-            // Another server than the one that was asked first: nobody there knows of it.
-            return self.lose_request(forward.trigger);
-        }
-        if trigger.is_judged() && !has_once {
-            let details =
-                "the source of this relay has no weir_transact, or gives its states no ids";
-            let error = Error::new(NOT_SUPPORTED, details);
-            return self.refuse_forward(forward.trigger, &error_text(&error));
-        }
-        if trigger.is_conversion() && relay.follower.is_source_clustered() {
-            // Packaged members take what a cluster cannot have, and none of them ever serves again (3.1.0).
-            let params = weir_json::validate(trigger.message.text().as_bytes());
-            let params = params.expect("it was read when it was asked for");
-            if let Err(error) = asked_schema(params) {
-                return self.refuse_forward(forward.trigger, &error_text(&error));
-            }
-        }
         let (method, params) = if trigger.is_conversion() {
             ("convert", trigger.message.text().as_bytes().to_vec())
         } else {
@@ -294,6 +315,14 @@ impl Server {
                 if forward.trigger.is_conversion() && !self.has_schema_of(db, &forward.trigger) =>
             {
                 self.keep_conversion(db, forward.trigger);
+            }
+            // What it changed is among the rows that are asked for, and is not told alone.
+            Answer::Reply(None, reply)
+                if !forward.trigger.is_conversion()
+                    && !self.relays.get_mut(db).follower.is_following() =>
+            {
+                let early = Early { state: None, trigger: forward.trigger, reply };
+                self.relays.get_mut(db).forwards.keep_answer(early);
             }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
             Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
