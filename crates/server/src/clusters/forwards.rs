@@ -81,16 +81,16 @@ impl Forward {
 
     /// Whether the leader has been asked for something under a chosen id whose entry is at this place, and the answer is
     /// that of the entry, or that of a transaction is not known: nothing has been answered since the leader changed, or
-    /// only that it is done.
+    /// only that it is done. What the leader is asked for the first time it answers behind what it was asked before.
     fn awaits_entry(&self, place: Position) -> bool {
-        let awaits = match &self.state {
+        match &self.state {
             State::Empty(at, reply) if reply != ONLY_DONE => *at == place,
+            State::Asked(_) if self.attempts == 1 => false,
             State::New | State::Asked(_) | State::Entry(..) | State::Empty(..) => {
-                !self.trigger.is_outcome()
+                self.attempts > 0 && !self.trigger.is_outcome()
             }
             State::Waits(_) => false,
-        };
-        awaits && self.attempts > 0
+        }
     }
 
     /// Whether the leader has said that it changes nothing, as of a state that `is_it`.

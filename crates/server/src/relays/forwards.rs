@@ -167,6 +167,17 @@ impl Forwards {
         self.window.go_alone(self.places.start);
     }
 
+    /// A request comes behind what a helper of this server has of its session, until [`Self::look_again`].
+    pub(crate) fn again_behind_helper(&mut self, forward: Forward, session: SessionId) {
+        self.again(forward);
+        self.window.hold_for_helper(self.places.start, session);
+    }
+
+    /// Helpers may have done what requests come behind.
+    pub(crate) fn look_again(&mut self) {
+        self.window.look_again();
+    }
+
     /// Whether the source has yet to answer something that the session of a request has asked for before.
     pub(crate) fn is_asked_by(&self, trigger: &Trigger) -> bool {
         trigger.origin.session().is_some_and(|session| self.window.has_some_of(session))

@@ -27,6 +27,8 @@ pub(super) struct Window {
     alone: BTreeSet<i64>,
     /// Requests of clients of whom the source has enough.
     held: BTreeMap<SessionId, BTreeSet<i64>>,
+    /// Some of those come behind what a helper of this server has of their clients.
+    is_held_for_helpers: bool,
     at_source: BTreeMap<SessionId, Asked>,
     /// How many requests the source has under each lock, and whose.
     under: BTreeMap<String, BTreeMap<SessionId, usize>>,
@@ -52,6 +54,20 @@ impl Window {
     /// The request at this place goes when the source has nothing of its client.
     pub(super) fn go_alone(&mut self, place: i64) {
         self.alone.insert(place);
+    }
+
+    /// The request at this place comes behind what a helper has of its client.
+    pub(super) fn hold_for_helper(&mut self, place: i64, session: SessionId) {
+        assert!(self.ready.remove(&place), "it was to be sent next");
+        self.held.entry(session).or_default().insert(place);
+        self.is_held_for_helpers = true;
+    }
+
+    /// Helpers may have done what requests come behind.
+    pub(super) fn look_again(&mut self) {
+        if std::mem::take(&mut self.is_held_for_helpers) {
+            self.release_all();
+        }
     }
 
     /// Whether the source has something of a client.

@@ -200,6 +200,7 @@ impl Server {
         let is_before = |as_of: Position| as_of.index < at.index && has_entry(member, as_of);
         for (trigger, reply) in forwards.take_answered_before(eid, is_before) {
             self.answer_decided(db, trigger, reply);
+            self.decide(db);
         }
         let Part { member, forwards, .. } = self.clusters.part_mut(db);
         let is_before = |as_of: Position| as_of.index < at.index && has_entry(member, as_of);
@@ -214,6 +215,7 @@ impl Server {
             if is_answered {
                 let (trigger, reply) = forward.into_empty().expect("it is answered");
                 self.answer_decided(db, trigger, reply);
+                self.decide(db);
                 continue;
             }
             let Forward { trigger, attempts, .. } = forward;

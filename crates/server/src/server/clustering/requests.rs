@@ -138,7 +138,7 @@ impl Server {
     }
 
     /// Clients of this server for whom something is at work: what they ask behind that waits.
-    fn at_work(&self, db: DbId) -> impl Iterator<Item = SessionId> {
+    pub(in crate::server) fn at_work(&self, db: DbId) -> impl Iterator<Item = SessionId> {
         self.databases.unfinished(db).filter_map(|trigger| trigger.origin.session())
     }
 

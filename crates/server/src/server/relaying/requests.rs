@@ -1,5 +1,7 @@
 //! Requests on their way to the source, and its answers.
 
+use std::collections::BTreeSet;
+
 use weir_data::{Error, Schema, Uuid};
 use weir_json::{Text, Value};
 use weir_wire::Message;
@@ -71,12 +73,19 @@ impl Server {
     pub(super) fn forward_to_source(&mut self, db: DbId) {
         self.queue_forwards(db);
         self.ask_of_doubts(db);
+        self.relays.get_mut(db).forwards.look_again();
+        let mut at_work: BTreeSet<SessionId> = self.at_work(db).collect();
         loop {
             let relay = self.relays.get_mut(db);
             let may_ask = relay.follower.may_ask();
             let Some(mut forward) = may_ask.then(|| relay.forwards.next()).flatten() else {
                 return;
             };
+            let session = forward.trigger.origin.session();
+            if let Some(session) = session.filter(|session| at_work.contains(session)) {
+                relay.forwards.again_behind_helper(forward, session);
+                continue;
+            }
             let locked = match self.refusal(db, &forward) {
                 Some(error) => Locked::Ends(error),
                 None => self.lock_at_source(db, &mut forward),
@@ -101,6 +110,7 @@ impl Server {
                 Locked::Aside => {
                     let Self { sessions, databases, round, .. } = self;
                     forward.trigger.lacks_locks = true;
+                    at_work.extend(session);
                     databases.set_aside_new(sessions, forward.trigger);
                     round.postpone();
                 }
