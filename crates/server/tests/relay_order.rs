@@ -255,3 +255,19 @@ fn what_a_relay_refuses_by_itself_is_answered_in_its_order() {
         assert!(is_so(0, B) && is_so(1, answer) && is_so(2, B), "{told:?}");
     }
 }
+
+/// What waits at the source may do so for ever.
+#[test]
+fn what_a_relay_refuses_does_not_wait_for_what_waits_at_the_source() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    let waits = wait("Port", "up", &json!({"name": "a", "up": true}));
+    shell.send(client, &transact(1, &format!("{waits},{}", insert("c"))));
+    shell.settle();
+    let requests = crate::relay_sources::asked(&mut shell, link);
+    assert_eq!(requests[0]["method"], "weir_transact", "here it need not wait");
+    shell.send(client, &transact(2, r#"{"op":"assert","lock":"other"}"#));
+    shell.settle();
+    let told = shell.received(client);
+    assert!(told.len() == 1 && told[0].contains("not owner"), "{told:?}");
+}

@@ -178,9 +178,13 @@ impl Forwards {
         self.window.look_again();
     }
 
-    /// Whether the source has yet to answer something that the session of a request has asked for before.
+    /// Whether the source has yet to answer something that the session of a request has asked for before. What may wait
+    /// there may do so for ever, and is waited for by nobody.
     pub(crate) fn is_asked_by(&self, trigger: &Trigger) -> bool {
-        trigger.origin.session().is_some_and(|session| self.window.has_some_of(session))
+        let Some(session) = trigger.origin.session() else { return false };
+        let sent =
+            || self.sent.values().filter(|sent| sent.trigger.origin.session() == Some(session));
+        self.window.has_some_of(session) && !sent().any(|sent| sent.trigger.may_wait())
     }
 
     /// As of which state the last answer is that a session of a request has yet to get, of those that the source has
