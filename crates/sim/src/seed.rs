@@ -67,8 +67,8 @@ const LOCKS_WATCHED_FROM: u64 = 1_010_700;
 /// In these of 64 seeds that come before, both are so.
 const LATE_LOCKS: [u64; 4] = [6, 14, 30, 46];
 
-/// From this seed on, clients that do not wait for answers ask for what changes nothing, as well.
-const NOTHING_FROM: u64 = 1_012_000;
+/// In these seeds clients that do not wait for answers ask for what changes nothing, as well, and are answered in order.
+const NOTHING: std::ops::Range<u64> = 1_012_000..2_000_000;
 
 /// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
 /// in two of five clocks go at different speeds.
@@ -185,7 +185,7 @@ pub fn run(seed: u64, plan: Plan) -> Run {
         let is_chosen = LATE_LOCKS.contains(&(seed % 64));
         world.locks_at_relays = seed >= LOCKS_AT_RELAYS_FROM || is_chosen;
         world.watches_under_locks = seed >= LOCKS_WATCHED_FROM || is_chosen;
-        world.asks_for_nothing = seed >= NOTHING_FROM;
+        world.asks_for_nothing = NOTHING.contains(&seed);
     }
     let mut world = world.with_plan(plan);
     let result = catch_unwind(AssertUnwindSafe(|| go(&mut world, seed, servers)));
