@@ -11,7 +11,7 @@ use crate::relay_sources::{
 use crate::shell::{PATH, SCHEMA, Shell, insert, ports, transact};
 use serde_json::{Value, json};
 use weir_server::Config;
-use weir_server::event::{Event, SessionId};
+use weir_server::event::{Event, LinkId, SessionId};
 
 /// What waits for the source is not made once nobody waits for it any more.
 #[test]
@@ -304,6 +304,101 @@ fn what_is_never_to_be_under_its_id_is_asked_for_under_another_one() {
     assert_eq!(value(&told[0])["result"], made);
     let asked_under = asked_under.into_inner();
     assert!(asked_under.len() == 2 && asked_under[0] == first, "{asked_under:?}");
+}
+
+/// Plays the source that is next, and says `result` to what clients ask; answers with the methods and names of that, up to
+/// the first one that is not answered.
+fn requests_of(
+    shell: &mut Shell,
+    result: impl Fn(&str, &Value) -> Option<Value>,
+) -> (LinkId, Vec<(String, Value)>) {
+    let link = next_source(shell);
+    let mut of_clients = Vec::new();
+    loop {
+        let requests = asked(shell, link);
+        if requests.is_empty() {
+            return (link, of_clients);
+        }
+        for request in requests {
+            let method = request["method"].as_str().expect("a method");
+            let result = match method {
+                "weir_features" => json!(FEATURES),
+                "weir_monitor" => json!([false, A, {"Port": {A: {"initial": {"name": "a"}}}}]),
+                "monitor_cond" => json!({"Database": {ZERO: {"initial": source_row()}}}),
+                "weir_transact" | "weir_outcome" => {
+                    let params = &request["params"];
+                    let name = params[2]["row"]["name"].clone();
+                    of_clients.push((method.to_owned(), name));
+                    let Some(result) = result(method, params) else { return (link, of_clients) };
+                    result
+                }
+                _ => json!({}),
+            };
+            answer(shell, link, &request, &result);
+        }
+    }
+}
+
+fn made() -> Value {
+    json!({"id": A, "results": [{"uuid": ["uuid", B]}]})
+}
+
+/// A relay whose client has asked for `b`, which has been sent, and then lost its source, and the id that it has.
+fn sent_and_lost() -> (Shell, SessionId, Value) {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.send(client, &transact(7, &insert("b")));
+    shell.settle();
+    let sent = asked(&mut shell, link).pop().expect("it is sent");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    (shell, client, sent["params"][1]["id"].clone())
+}
+
+/// The answer to the first one is known last: the source is asked what has come of its id.
+#[test]
+fn what_is_asked_behind_a_second_attempt_is_answered_behind_it() {
+    for (outcome, is_lost) in [("committed", false), ("unknown", true)] {
+        let (mut shell, client, _) = sent_and_lost();
+        shell.send(client, &transact(8, &insert("c")));
+        shell.send(client, &transact(9, r#"{"op":"assert","lock":"other"}"#));
+        shell.settle();
+        let (_, requests) = requests_of(&mut shell, |method, _| {
+            Some(if method == "weir_transact" { made() } else { json!(outcome) })
+        });
+        let methods: Vec<&str> = requests.iter().map(|(method, _)| &**method).collect();
+        assert_eq!(methods, ["weir_transact", "weir_transact", "weir_outcome"]);
+        let told: Vec<Value> = shell.received(client).iter().map(|told| value(told)).collect();
+        let ids: Vec<&Value> = told.iter().map(|told| &told["id"]).collect();
+        assert_eq!(ids, [7, 8, 9], "{outcome}: {told:?}");
+        assert_eq!(told[0]["error"] == "canceled", is_lost, "{told:?}");
+        assert_eq!(told[1]["result"], made()["results"]);
+        assert_eq!(told[2]["result"][0]["error"], "not owner");
+    }
+}
+
+/// The connection ends twice, and the first one is asked for under another id then.
+#[test]
+fn what_is_asked_behind_what_is_asked_for_under_another_id_is_made_behind_it() {
+    let (mut shell, client, first) = sent_and_lost();
+    let (link, requests) =
+        requests_of(&mut shell, |method, _| (method == "weir_transact").then(made));
+    assert_eq!(requests.len(), 2, "it is asked what has come of the id");
+    shell.event(Event::LinkDown { link, error: None });
+    shell.settle();
+    shell.send(client, &transact(8, &insert("c")));
+    shell.settle();
+    let never = json!({"id": A, "results": [{"error": "not committed", "details": ""}]});
+    let (_, requests) = requests_of(&mut shell, |_, params| {
+        Some(if params[1]["id"] == first { never.clone() } else { made() })
+    });
+    let names: Vec<&Value> = requests.iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["b", "b", "c"]);
+    let told: Vec<Value> = shell.received(client).iter().map(|told| value(told)).collect();
+    let results: Vec<(&Value, &Value)> =
+        told.iter().map(|told| (&told["id"], &told["result"])).collect();
+    let results_of = made()["results"].clone();
+    assert_eq!(results, [(&json!(7), &results_of), (&json!(8), &results_of)]);
 }
 
 /// A relay that is removed has no first rows that anybody could wait for.

@@ -85,10 +85,33 @@ impl Databases {
         mut trigger: Trigger,
         error: &[u8],
     ) {
+        let id = trigger.origin.db;
+        if let (Some(session), Some(ticket)) = (trigger.origin.session(), trigger.ticket)
+            && sessions.is_behind_in_order(session, id, ticket)
+            && self.get(id).is_some()
+        {
+            sessions.decided_in_order(session, id, ticket);
+            let rest = trigger.without_message();
+            self.give_up(shell, sessions, &mut trigger);
+            return self.late_refusals.push((rest, error.to_owned()));
+        }
         self.give_up(shell, sessions, &mut trigger);
         if let Some(session) = trigger.origin.session().filter(|session| sessions.has(*session)) {
             shell.send(session, weir_wire::reply_error(&trigger.origin.id, error));
         }
+    }
+
+    /// Refuses what has come behind other answers of its session, which have been given. True if there was any.
+    pub(crate) fn refuse_late(&mut self, shell: &mut Shell, sessions: &mut Sessions) -> bool {
+        if self.late_refusals.is_empty() {
+            return false;
+        }
+        let late = std::mem::take(&mut self.late_refusals);
+        let before = late.len();
+        for (trigger, error) in late {
+            self.refuse(shell, sessions, trigger, &error);
+        }
+        self.late_refusals.len() < before
     }
 
     /// A request will not be decided: its session goes on.
@@ -104,11 +127,17 @@ impl Trigger {
     /// What is left of a transaction that is with a helper has nobody who asks for it; what is
     /// returned has no message.
     fn forget(&mut self) -> Self {
-        let origin = self.origin.clone();
+        let has_waited = std::mem::take(&mut self.has_waited);
+        let forgotten = Self { has_waited, ..self.without_message() };
         self.origin.asker = Asker::Server;
         self.is_canceled = true;
-        let (holds, has_waited) = (self.holds.take(), std::mem::take(&mut self.has_waited));
-        Self { holds, has_waited, ..Self::new(origin, std::sync::Arc::default()) }
+        forgotten
+    }
+
+    /// What is left of a transaction until it is answered: what its session is held for, and comes behind.
+    fn without_message(&mut self) -> Self {
+        let (holds, ticket) = (self.holds.take(), self.ticket.take());
+        Self { holds, ticket, ..Self::new(self.origin.clone(), std::sync::Arc::default()) }
     }
 }
 

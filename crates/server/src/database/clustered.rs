@@ -54,6 +54,11 @@ impl Databases {
             trigger.holds = Some(Reason::Forwarded);
             sessions.hold(session, Reason::Forwarded, Lane::Db(id));
         }
+        if let (Some(session), None) = (trigger.origin.session(), trigger.ticket)
+            && !trigger.is_conversion()
+        {
+            trigger.ticket = sessions.enter_order(session, id, trigger.may_wait());
+        }
         self.open(id).commits.to_forward.push(trigger);
     }
 

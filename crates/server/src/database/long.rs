@@ -29,6 +29,7 @@ use crate::ids::{DbId, SessionId, WorkId};
 use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
+use crate::session::order::Ticket;
 use crate::shell::Shell;
 use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
 
@@ -70,6 +71,8 @@ pub(crate) struct Answer {
     pub(crate) behind: &'static [u8],
     /// Why the session is held until the answer has left.
     pub(crate) holds: Option<Reason>,
+    /// Its place in the order of answers, if others have decided it.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Databases {
@@ -304,12 +307,12 @@ impl Databases {
                     return None;
                 };
                 note_waited(sessions, &mut trigger);
-                let Trigger { origin, message, holds, once, .. } = trigger;
+                let Trigger { origin, message, holds, ticket, once, .. } = trigger;
                 shell.free(Garbage::Text(message));
                 let rest = done.late.map(Rest::results);
                 let (id, db) = (origin.id, origin.db);
                 let (result, behind) = self.result_of(db, once.as_deref(), done.reply);
-                return Some((db, Answer { session, id, result, rest, behind, holds }));
+                return Some((db, Answer { session, id, result, rest, behind, holds, ticket }));
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 // What it waits for may have come since.

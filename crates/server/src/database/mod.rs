@@ -225,6 +225,8 @@ pub(crate) struct Databases {
     out: BTreeMap<WorkId, Out>,
     /// Updates that helpers compose.
     late: LateUpdates,
+    /// What others have refused, each with its error, that comes behind other answers of its session.
+    late_refusals: Vec<(Trigger, Vec<u8>)>,
     /// Sessions for which more updates are pending than may be.
     overflowed: BTreeSet<SessionId>,
     /// How requests that were answered have found their rows.
@@ -244,6 +246,7 @@ impl Databases {
             step: Step::default(),
             out: BTreeMap::new(),
             late: LateUpdates::default(),
+            late_refusals: Vec::new(),
             overflowed: BTreeSet::new(),
             queries: Work::default(),
             of_monitors: searches::Counts::default(),

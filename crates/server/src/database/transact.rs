@@ -484,8 +484,11 @@ impl Databases {
         }
     }
 
-    /// The session of a transaction goes on, if it was held for it.
+    /// The session of a transaction goes on, if it was held for it, and what it asked behind that is answered.
     pub(super) fn let_go(&mut self, shell: &Shell, sessions: &mut Sessions, trigger: &mut Trigger) {
+        if let (Some(session), Some(ticket)) = (trigger.origin.session(), trigger.ticket.take()) {
+            sessions.leave_order(session, trigger.origin.db, ticket);
+        }
         if let (Some(session), Some(reason)) = (trigger.origin.session(), trigger.holds.take()) {
             self.release(shell, sessions, session, reason, Lane::Db(trigger.origin.db));
         }

@@ -12,6 +12,7 @@ use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::session::gate::Reason;
 use crate::session::locks::Held;
+use crate::session::order::Ticket;
 use crate::work::{asserted, operations};
 
 /// What has come of a request that ran in a leader's batch.
@@ -52,6 +53,8 @@ pub(crate) struct Trigger {
     pub(crate) has_waited: bool,
     /// Why its session is held until it is answered, if it is.
     pub(crate) holds: Option<Reason>,
+    /// Its place in the order in which its session is answered, if others decide it.
+    pub(crate) ticket: Option<Ticket>,
     /// Locks that the session owned when the request came, if it did not run at once.
     pub(crate) locks: Option<Vec<Held>>,
     /// Of a relay's client: it asserts a lock that is not the client's. If it changes nothing, that is its answer,
@@ -66,7 +69,8 @@ pub(crate) struct Trigger {
     pub(crate) since: Option<u64>,
     /// In a cluster: how often its leaders have been asked.
     pub(crate) attempts: u64,
-    /// In a cluster: its number among the requests for the leader, once it has one: it keeps its place there.
+    /// Its number among the requests for the leader, or for the source of a relay, once it has one: it keeps its place
+    /// there.
     pub(crate) forward: Option<i64>,
     /// In a cluster: what it was answered in a batch that is not decided.
     pub(crate) ran: Option<Box<Ran>>,
@@ -97,6 +101,7 @@ impl Trigger {
             is_read_only: None,
             has_waited: false,
             holds: None,
+            ticket: None,
             locks: None,
             lacks_locks: false,
             is_idle_here: false,

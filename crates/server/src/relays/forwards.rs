@@ -1,7 +1,6 @@
 //! Requests of a relay's clients that its source has not answered, in order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 
 use weir_data::Uuid;
 
@@ -45,6 +44,9 @@ pub(crate) struct Forward {
     /// The source cannot take it under an id.
     pub(crate) is_plain: bool,
     pub(crate) fence: Fence,
+    /// A source has been asked what has come of the id: it may say that nothing has, and then the request is sent under
+    /// another one, so that nothing of its client goes before that is known.
+    pub(crate) was_asked_of: bool,
     /// The client has taken the request back, which the source has been told.
     pub(crate) is_canceled: bool,
     /// The client has the locks no longer under which it was sent, and the source has been told to give it up.
@@ -63,6 +65,7 @@ impl Forward {
             is_told_anew: false,
             is_plain: false,
             fence: Fence::None,
+            was_asked_of: false,
             is_canceled: false,
             is_called_back: false,
             kept_bytes: 0,
@@ -95,8 +98,8 @@ impl Doubt {
 pub(crate) struct Forwards {
     /// Requests that are to be sent, by their places in the order.
     waiting: BTreeMap<i64, Forward>,
-    /// Where places have been given: who comes stands behind them, who comes again before them.
-    places: Range<i64>,
+    /// The place of who comes next. Who comes again has his.
+    next_place: i64,
     /// Which of them go now.
     window: Window,
     /// Whose these are. Bytes are kept for those that wait because the source is away.
@@ -147,30 +150,39 @@ pub(crate) struct Early {
     pub(crate) reply: Vec<u8>,
 }
 
+impl Early {
+    /// Whose transaction it is.
+    fn client(&self) -> Option<SessionId> {
+        let origin = &self.trigger.origin;
+        origin.session().filter(|_| !self.trigger.is_conversion())
+    }
+}
+
 impl Forwards {
     /// A request has come; so many bytes are kept for it, none if the source is there.
-    pub(crate) fn push(&mut self, trigger: Trigger, kept_bytes: usize) {
-        let place = self.places.end;
-        self.places.end += 1;
-        self.put(place, Forward { kept_bytes, ..Forward::new(trigger) });
+    pub(crate) fn push(&mut self, mut trigger: Trigger, kept_bytes: usize) {
+        // What a helper has had keeps its place, too.
+        let place = trigger.forward.unwrap_or(self.next_place);
+        self.next_place = self.next_place.max(place + 1);
+        trigger.forward = Some(place);
+        self.put(Forward { kept_bytes, ..Forward::new(trigger) });
     }
 
-    /// A request is to be sent once more, before those that wait.
+    /// A request is to be sent once more, in its order.
     pub(crate) fn again(&mut self, forward: Forward) {
-        self.places.start -= 1;
-        self.put(self.places.start, forward);
+        self.put(forward);
     }
 
     /// A request that the source is not asked for comes behind what it is to answer the session before.
     pub(crate) fn again_alone(&mut self, forward: Forward) {
-        self.again(forward);
-        self.window.go_alone(self.places.start);
+        let place = self.put(forward);
+        self.window.go_alone(place);
     }
 
     /// A request comes behind what a helper of this server has of its session, until [`Self::look_again`].
     pub(crate) fn again_behind_helper(&mut self, forward: Forward, session: SessionId) {
-        self.again(forward);
-        self.window.hold_for_helper(self.places.start, session);
+        let place = self.put(forward);
+        self.window.hold_for_helper(place, session);
     }
 
     /// Helpers may have done what requests come behind.
@@ -178,20 +190,13 @@ impl Forwards {
         self.window.look_again();
     }
 
-    /// Whether the source has yet to answer something that the session of a request has asked for before. What may wait
-    /// there may do so for ever, and is waited for by nobody.
+    /// Whether the source has yet to answer something that the session of a request has asked for before, or the answer
+    /// has yet to be given. What may wait there may do so for ever, and is waited for by nobody.
     pub(crate) fn is_asked_by(&self, trigger: &Trigger) -> bool {
         let Some(session) = trigger.origin.session() else { return false };
         let sent =
             || self.sent.values().filter(|sent| sent.trigger.origin.session() == Some(session));
         self.window.has_some_of(session) && !sent().any(|sent| sent.trigger.may_wait())
-    }
-
-    /// As of which state the last answer is that a session of a request has yet to get, of those that the source has
-    /// given.
-    pub(crate) fn last_early(&self, trigger: &Trigger) -> Option<Option<Uuid>> {
-        let is_of = |early: &&Early| early.trigger.origin.asker == trigger.origin.asker;
-        self.early.iter().rev().find(is_of).map(|early| early.state)
     }
 
     /// The request that is to be sent next, if one may go.
@@ -202,8 +207,9 @@ impl Forwards {
             if self.sent.values().any(is_open) {
                 return None;
             }
-            let refused = std::mem::take(&mut self.refused).into_values();
-            refused.rev().for_each(|forward| self.again(forward));
+            for forward in std::mem::take(&mut self.refused).into_values() {
+                self.again(forward);
+            }
         }
         let Self { waiting, window, .. } = self;
         let place = window.next(|place| &waiting[&place].trigger)?;
@@ -212,8 +218,10 @@ impl Forwards {
 
     /// A request has been sent under this number.
     pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
-        self.window.sent(&forward.trigger);
-        self.sent.insert(number, Forward { kept_bytes: 0, ..forward });
+        let is_asked_of = forward.answer.is_some();
+        let was_asked_of = forward.was_asked_of || is_asked_of;
+        self.window.sent(&forward.trigger, was_asked_of);
+        self.sent.insert(number, Forward { kept_bytes: 0, was_asked_of, ..forward });
     }
 
     /// The source takes nothing under an id: what had this number is to be sent without one.
@@ -251,14 +259,13 @@ impl Forwards {
         self.await_all_rows();
         self.asked_behind = None;
         self.window.lost();
-        let mut lost = self.keep_unsent(&mut keep);
+        let (mut lost, mut all) = (Vec::new(), std::mem::take(&mut self.sent));
         let refused: BTreeSet<u64> = self.refused.keys().copied().collect();
-        let mut all = std::mem::take(&mut self.sent);
         self.doubts.extend(std::mem::take(&mut self.asked_of).into_values());
         let doubts = all.values().filter_map(Doubt::of);
         self.doubts.extend(doubts.inspect(|doubt| self.window.doubt(&doubt.locks)));
         all.append(&mut self.refused);
-        for (number, mut forward) in all.into_iter().rev() {
+        for (number, mut forward) in all {
             if refused.contains(&number) {
                 // It has come to nothing there.
                 self.again(forward);
@@ -274,7 +281,7 @@ impl Forwards {
                 None => lost.push(forward.trigger),
             }
         }
-        lost.reverse();
+        self.keep_unsent(&mut keep, &mut lost);
         // Another server may say something else.
         self.waiting.values_mut().for_each(|forward| forward.answer = None);
         // Nor need it have what these changed, and it would not say so.
@@ -303,22 +310,21 @@ impl Forwards {
         doubt.is_some()
     }
 
-    /// What waited though the source was there is kept from now on. Answers with what nobody waits for, the last first.
+    /// What waited though the source was there is kept from now on, but for what nobody waits for any more.
     fn keep_unsent(
         &mut self,
         keep: &mut impl FnMut(&mut Trigger) -> Option<usize>,
-    ) -> Vec<Trigger> {
-        let unkept = self.waiting.iter().rev().filter(|(_, forward)| forward.kept_bytes == 0);
+        lost: &mut Vec<Trigger>,
+    ) {
+        let unkept = self.waiting.iter().filter(|(_, forward)| forward.kept_bytes == 0);
         let unkept: Vec<i64> = unkept.map(|(place, _)| *place).collect();
-        let mut lost = Vec::new();
         for place in unkept {
             let mut forward = self.take(place).expect("it has just been found");
             match keep(&mut forward.trigger) {
-                Some(kept_bytes) => self.put(place, Forward { kept_bytes, ..forward }),
+                Some(kept_bytes) => self.again(Forward { kept_bytes, ..forward }),
                 None => lost.push(forward.trigger),
             }
         }
-        lost
     }
 
     /// A session has left: what waits for the source is not sent. That is returned.
@@ -424,10 +430,14 @@ impl Forwards {
         &self.outbound
     }
 
-    fn put(&mut self, place: i64, forward: Forward) {
+    /// A request waits at its place, which is returned.
+    fn put(&mut self, forward: Forward) -> i64 {
+        let place = forward.trigger.forward.expect("it has come");
         self.outbound.enter(&forward.trigger.origin, place, forward.kept_bytes);
         self.window.enter(place);
-        self.waiting.insert(place, forward);
+        let other = self.waiting.insert(place, forward);
+        assert!(other.is_none(), "each has a place of its own");
+        place
     }
 
     fn take(&mut self, place: i64) -> Option<Forward> {
@@ -470,12 +480,17 @@ impl Forwards {
 
     /// An answer waits until the relay has its state.
     pub(crate) fn keep_answer(&mut self, early: Early) {
+        if let Some(session) = early.client() {
+            self.window.keeps_early(session);
+        }
         self.early.push(early);
     }
 
     /// Answers whose states the relay has by now.
     pub(crate) fn take_answers(&mut self, has: impl Fn(Option<Uuid>) -> bool) -> Vec<Early> {
-        self.early.extract_if(.., |early| has(early.state)).collect()
+        let taken: Vec<Early> = self.early.extract_if(.., |early| has(early.state)).collect();
+        taken.iter().filter_map(Early::client).for_each(|session| self.window.gives_early(session));
+        taken
     }
 
     /// Bytes of the messages of all of them.

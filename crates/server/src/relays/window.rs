@@ -23,13 +23,15 @@ const CLIENT_BYTES_MAX: usize = QUEUED_BYTES_MAX / 2;
 #[derive(Debug, Default)]
 pub(super) struct Window {
     ready: BTreeSet<i64>,
-    /// Requests that go when the source has nothing of their clients.
+    /// Requests that go when the source has nothing of their clients, and nothing that it has answered is to come here.
     alone: BTreeSet<i64>,
     /// Requests of clients of whom the source has enough.
     held: BTreeMap<SessionId, BTreeSet<i64>>,
     /// Some of those come behind what a helper of this server has of their clients.
     is_held_for_helpers: bool,
     at_source: BTreeMap<SessionId, Asked>,
+    /// How many answers of a client wait for the states that they are of.
+    early: BTreeMap<SessionId, usize>,
     /// How many requests the source has under each lock, and whose.
     under: BTreeMap<String, BTreeMap<SessionId, usize>>,
     /// How many requests a source before had under each lock that may be made yet.
@@ -43,6 +45,8 @@ pub(super) struct Window {
 struct Asked {
     count: usize,
     bytes: usize,
+    /// What the client asks next comes behind what is there, which may have to be sent once more.
+    is_barred: bool,
 }
 
 impl Window {
@@ -51,7 +55,7 @@ impl Window {
         self.ready.insert(place);
     }
 
-    /// The request at this place goes when the source has nothing of its client.
+    /// The request at this place is not for the source: it goes when nothing of its client is on its way there or back.
     pub(super) fn go_alone(&mut self, place: i64) {
         self.alone.insert(place);
     }
@@ -70,9 +74,24 @@ impl Window {
         }
     }
 
-    /// Whether the source has something of a client.
+    /// Whether the source has something of a client, or has answered what has not come here.
     pub(super) fn has_some_of(&self, session: SessionId) -> bool {
-        self.at_source.contains_key(&session)
+        self.at_source.contains_key(&session) || self.early.contains_key(&session)
+    }
+
+    /// An answer to a client waits for the state that it is of.
+    pub(super) fn keeps_early(&mut self, session: SessionId) {
+        *self.early.entry(session).or_default() += 1;
+    }
+
+    /// That state has come.
+    pub(super) fn gives_early(&mut self, session: SessionId) {
+        let count = self.early.get_mut(&session).expect("the answer was kept");
+        *count -= 1;
+        if *count == 0 {
+            self.early.remove(&session);
+            self.ready.extend(self.held.remove(&session).into_iter().flatten());
+        }
     }
 
     /// The request at this place waits no more.
@@ -95,9 +114,11 @@ impl Window {
             let place = *self.ready.first()?;
             let trigger = of(place);
             let Some(session) = trigger.origin.session() else { return Some(place) };
-            let bytes = self.at_source.get(&session).map_or(0, |asked| asked.bytes);
+            let asked = self.at_source.get(&session);
+            let (bytes, is_barred) =
+                asked.map_or((0, false), |asked| (asked.bytes, asked.is_barred));
             let has_room = bytes == 0 || bytes + trigger.message.len() <= CLIENT_BYTES_MAX;
-            let must_wait = self.alone.contains(&place) && self.has_some_of(session);
+            let must_wait = is_barred || self.alone.contains(&place) && self.has_some_of(session);
             let is_next = has_room && !must_wait && !self.held.contains_key(&session);
             if is_next && !self.is_under_lock_of_others(trigger, session) {
                 return Some(place);
@@ -153,8 +174,8 @@ impl Window {
         Some(name)
     }
 
-    /// The source has been asked.
-    pub(super) fn sent(&mut self, trigger: &Trigger) {
+    /// The source has been asked. What the client asks next waits for the answer if that `bars` it.
+    pub(super) fn sent(&mut self, trigger: &Trigger, bars: bool) {
         let Some(session) = trigger.origin.session() else { return };
         for name in locks(trigger) {
             *self.under.entry(name.to_owned()).or_default().entry(session).or_default() += 1;
@@ -162,6 +183,7 @@ impl Window {
         let asked = self.at_source.entry(session).or_default();
         asked.count += 1;
         asked.bytes += trigger.message.len();
+        asked.is_barred |= bars;
     }
 
     /// The source has answered, and may have more of that client.
@@ -193,6 +215,7 @@ impl Window {
     /// The connection has ended: the next source has nothing.
     pub(super) fn lost(&mut self) {
         self.at_source.clear();
+        self.early.clear();
         self.under.clear();
         self.asked_for.clear();
         self.release_all();
@@ -260,7 +283,7 @@ mod tests {
             let next = || {
                 let place = window.next(|place| self.of(place))?;
                 window.leave(place, self.of(place));
-                window.sent(self.of(place));
+                window.sent(self.of(place), false);
                 Some(place)
             };
             std::iter::from_fn(next).collect()
@@ -366,6 +389,31 @@ mod tests {
         assert_eq!(requests.send(&mut window), [0; 0]);
         window.answered(requests.of(0));
         assert_eq!(requests.send(&mut window), [1, 3]);
+    }
+
+    #[test]
+    fn what_may_have_to_be_sent_once_more_has_the_rest_wait() {
+        let requests = Requests::new(&[(1, 9, false), (1, 9, false), (2, 9, false)]);
+        let mut window = requests.window();
+        window.leave(0, requests.of(0));
+        window.sent(requests.of(0), true);
+        assert_eq!(requests.send(&mut window), [2]);
+        window.answered(requests.of(0));
+        window.enter(0);
+        assert_eq!(requests.send(&mut window), [0, 1]);
+    }
+
+    #[test]
+    fn what_is_answered_here_comes_behind_answers_whose_states_have_not_come() {
+        let requests = Requests::new(&[(1, 9, false), (1, 9, false), (2, 9, false)]);
+        let mut window = requests.window();
+        window.go_alone(1);
+        assert_eq!(requests.send(&mut window), [0, 2]);
+        window.keeps_early(SessionId(1));
+        window.answered(requests.of(0));
+        assert_eq!(requests.send(&mut window), [0; 0]);
+        window.gives_early(SessionId(1));
+        assert_eq!(requests.send(&mut window), [1]);
     }
 
     #[test]

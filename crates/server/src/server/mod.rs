@@ -247,6 +247,7 @@ impl Server {
         let has_mail_of = |(id, db): (DbId, &Db)| db.is_decided() && self.backups.has_waiting(id);
         earliest([
             (self.sessions.are_any_ready() || is_postponed).then_some(0),
+            self.sessions.is_order_to_be_looked_at().then_some(0),
             (self.databases.want_tending() || self.databases.are_to_be_swept()).then_some(0),
             self.databases.next_us(),
             (self.has_mail() || self.databases.iter().any(has_mail_of)).then_some(0),

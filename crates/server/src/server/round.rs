@@ -47,10 +47,10 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    /// Whose reply waits for his own updates.
-    fn of_untold(&self) -> Option<SessionId> {
+    /// A reply that waits for updates of its session, or for what that is to be answered before.
+    fn untold(&self) -> Option<&Answer> {
         match self {
-            Self::Untold(answer) => Some(answer.session),
+            Self::Untold(answer) => Some(answer),
             _ => None,
         }
     }
@@ -133,10 +133,10 @@ impl Round {
         self.turns.remove(&db).unwrap_or_default()
     }
 
-    /// Whether an answer to this session waits for its turn.
-    fn has_untold_turn(&self, db: DbId, session: SessionId) -> bool {
+    /// Whether an answer waits for its turn that comes before this one.
+    fn has_untold_before(&self, db: DbId, answer: &Answer) -> bool {
         let turns = self.turns.get(&db).into_iter().flatten();
-        turns.filter_map(Turn::of_untold).any(|untold| untold == session)
+        turns.filter_map(Turn::untold).any(|untold| comes_before(untold, answer))
     }
 
     /// Whether an answer to this session waits for updates.
@@ -152,6 +152,21 @@ impl Round {
             self.turns.insert(db, turns);
         }
     }
+}
+
+/// Whether an answer that waits is for the same session as this one, and comes first. Those that others have decided have
+/// an order of their own.
+fn comes_before(waits: &Answer, answer: &Answer) -> bool {
+    waits.session == answer.session && (waits.ticket.is_none() || answer.ticket.is_none())
+}
+
+/// Sessions to whom an answer is kept, behind which others come, and whether others have decided that.
+type Late = BTreeSet<(SessionId, bool)>;
+
+/// Whether an answer comes behind one of those.
+fn is_late(late: &Late, answer: &Answer) -> bool {
+    let has = |is_ordered| late.contains(&(answer.session, is_ordered));
+    has(false) || answer.ticket.is_none() && has(true)
 }
 
 impl Server {
@@ -206,7 +221,8 @@ impl Server {
     /// Goes on with each database as far as it can.
     pub(super) fn advance(&mut self) {
         loop {
-            let mut has_moved = false;
+            self.sessions.look_at_order();
+            let mut has_moved = self.databases.refuse_late(&mut self.shell, &mut self.sessions);
             let mut last = None;
             while let Some(id) = self.next_to_advance(&mut last) {
                 has_moved |= self.advance_database(id);
@@ -281,12 +297,13 @@ impl Server {
             delta.into_iter().for_each(|delta| self.shell.free(Garbage::Delta(delta)));
             let Some((mut trigger, result)) = request else { continue };
             note_waited(&mut self.sessions, &mut trigger);
-            let Trigger { origin, message, holds, once, .. } = trigger;
+            let Trigger { origin, message, holds, ticket, once, .. } = trigger;
             self.shell.free(Garbage::Text(message));
             // The server itself needs no answer.
             if let Some(session) = origin.session() {
                 let (result, behind) = self.databases.result_of(id, once.as_deref(), result);
-                let answer = Answer { session, id: origin.id, result, rest: None, behind, holds };
+                let (request, rest) = (origin.id, None);
+                let answer = Answer { session, id: request, result, rest, behind, holds, ticket };
                 self.give(id, answer);
             }
         }
@@ -305,13 +322,13 @@ impl Server {
         let turns = self.round.take(id);
         // Sessions that have not got a reply. What they have asked since comes behind it, though it may have
         // been filed before the reply was.
-        let untold: BTreeSet<SessionId> = turns.iter().filter_map(Turn::of_untold).collect();
-        // Those to whom an answer is kept, behind which others come.
-        let mut late: BTreeSet<SessionId> = BTreeSet::new();
+        let untold: BTreeSet<SessionId> =
+            turns.iter().filter_map(Turn::untold).map(|answer| answer.session).collect();
+        let mut late = Late::new();
         for turn in turns {
             let turn = match turn {
                 // What held its session for a helper is not to hold up what comes before it.
-                Turn::Answer(answer) if late.contains(&answer.session) => {
+                Turn::Answer(answer) if is_late(&late, &answer) => {
                     self.give_behind(id, answer, true);
                     continue;
                 }
@@ -320,7 +337,11 @@ impl Server {
             let is_away = || self.databases.get(id).is_some_and(|db| db.tables().is_away());
             let must_wait = match &turn {
                 _ if !self.databases.is_decided(id) => true,
-                Turn::Untold(Answer { session, .. }) if late.contains(session) => true,
+                Turn::Untold(answer)
+                    if is_late(&late, answer) || self.is_behind_in_order(id, answer) =>
+                {
+                    true
+                }
                 Turn::Untold(Answer { session, rest: Some(_), .. })
                     if self.round.has_behind_updates(id, *session) =>
                 {
@@ -345,7 +366,7 @@ impl Server {
             if must_wait {
                 // Whoever has the tables is to know that they are waited for.
                 self.databases.hurry(&mut self.shell, id);
-                late.extend(turn.of_untold());
+                late.extend(turn.untold().map(|answer| (answer.session, answer.ticket.is_some())));
                 kept.push_back(turn);
             } else {
                 self.take_turn(id, turn);
@@ -399,17 +420,31 @@ impl Server {
     /// Answers a transaction, behind the updates that it has led to for its own session, and behind answers of it that wait
     /// for theirs.
     pub(super) fn give(&mut self, db: DbId, answer: Answer) {
-        let comes_behind = self.round.has_untold_turn(db, answer.session);
+        let comes_behind = self.round.has_untold_before(db, &answer);
         self.give_behind(db, answer, comes_behind);
+    }
+
+    /// Whether the session of an answer is to be answered something else before, which others have not decided.
+    fn is_behind_in_order(&self, db: DbId, answer: &Answer) -> bool {
+        // What is left when a database goes, nobody decides any more.
+        let Some(ticket) = answer.ticket.filter(|_| self.databases.get(db).is_some()) else {
+            return false;
+        };
+        self.sessions.is_behind_in_order(answer.session, db, ticket)
     }
 
     /// Answers a transaction, or has it wait where it comes behind other answers of its session.
     fn give_behind(&mut self, db: DbId, mut answer: Answer, comes_behind: bool) {
-        let Self { shell, sessions, databases, .. } = self;
         let session = answer.session;
+        if let Some(ticket) = answer.ticket {
+            self.sessions.decided_in_order(session, db, ticket);
+        }
         // A long one is behind its own updates by itself.
         let is_long = answer.rest.is_some();
-        let comes_behind = comes_behind || is_long && self.round.has_behind_updates(db, session);
+        let comes_behind = comes_behind
+            || is_long && self.round.has_behind_updates(db, session)
+            || self.is_behind_in_order(db, &answer);
+        let Self { shell, sessions, databases, .. } = self;
         if (!is_long || comes_behind) && sessions.has(session) {
             if let Some(reason) = answer.holds.take() {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
@@ -512,7 +547,10 @@ impl Server {
     /// Answers a transaction whose session has been told what it changed.
     fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        let Answer { session, id, mut result, rest, behind, holds } = answer;
+        let Answer { session, id, mut result, rest, behind, holds, ticket } = answer;
+        if let Some(ticket) = ticket {
+            sessions.leave_order(session, db, ticket);
+        }
         let mut holds = holds;
         if rest.is_some() && holds == Some(Reason::Turn) {
             // It has waited for others. As long as it is under way the session is told nothing else.

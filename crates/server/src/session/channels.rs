@@ -38,6 +38,7 @@ impl Sessions {
                 watched: Watched::never(),
                 asks_by_us: None,
                 gate: of.gate.of_channel(),
+                order: Default::default(),
                 channels: BTreeSet::new(),
                 full_gates: 0,
                 number: self.accepted,

@@ -9,6 +9,7 @@ pub(crate) mod gate;
 pub(crate) mod limits;
 pub(crate) mod locks;
 pub(crate) mod message;
+pub(crate) mod order;
 pub(crate) mod probes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,6 +26,7 @@ use crate::session::gate::{ALL_QUEUED_BYTES_MAX, Gate, Lane, QUEUED_BYTES_MAX, Q
 use crate::session::limits::Budget;
 use crate::session::locks::{Lock, LockMode, Locks};
 use crate::session::message::{Incoming, Marks};
+use crate::session::order::Order;
 use crate::session::probes::{Probes, Watched};
 use crate::shell::Shell;
 
@@ -50,6 +52,7 @@ pub(crate) struct Session {
     /// By when the client must have asked for monitors: its own have ended with a schema.
     asks_by_us: Option<u64>,
     gate: Gate,
+    order: Order,
     /// Of a connection: its channels.
     channels: BTreeSet<SessionId>,
     /// Of a connection: how many of its gates, and of its channels', are why nothing is read.
@@ -137,6 +140,8 @@ pub(crate) struct Sessions {
     mute: usize,
     /// Sessions with messages that may wait for nothing but their turn.
     ready: VecDeque<SessionId>,
+    /// Answers that have waited for others may go now.
+    is_order_to_be_looked_at: bool,
     /// Counts rounds: a session's messages are handled one a round.
     round: u64,
     /// Bytes of messages that wait in their gates.
@@ -171,6 +176,7 @@ impl Sessions {
             watched,
             asks_by_us: None,
             gate: Gate::default(),
+            order: Order::default(),
             channels: BTreeSet::new(),
             full_gates: 0,
             number: self.next_number(),

@@ -258,7 +258,8 @@ impl Server {
         let Executed::Done(done) = outcome else { return false };
         assert!(done.delta.is_none(), "what reads changes nothing");
         let (id, result) = (origin.id.clone(), done.reply);
-        let answer = Answer { session, id, result, rest: None, behind: b"", holds: None };
+        let (rest, holds, ticket) = (None, None, None);
+        let answer = Answer { session, id, result, rest, behind: b"", holds, ticket };
         self.give(origin.db, answer);
         true
     }

@@ -90,10 +90,10 @@ impl Server {
                 Some(error) => Locked::Ends(error),
                 None => self.lock_at_source(db, &mut forward),
             };
-            let is_for_source = matches!(locked, Locked::Goes | Locked::Asked | Locked::Waits);
             let forwards = &mut self.relays.get_mut(db).forwards;
-            // What is answered here comes behind what the source is to answer the session before.
-            if !is_for_source && forwards.is_asked_by(&forward.trigger) {
+            // What runs here comes behind what the source is to answer the session before.
+            let runs_here = matches!(locked, Locked::Refused(_) | Locked::Aside);
+            if runs_here && forwards.is_asked_by(&forward.trigger) {
                 forwards.again_alone(forward);
                 continue;
             }
@@ -101,12 +101,7 @@ impl Server {
                 Locked::Goes => self.send_to_source(db, forward),
                 Locked::Asked => self.relays.get_mut(db).forwards.again(forward),
                 Locked::Ends(error) => self.refuse_forward(forward.trigger, &error),
-                Locked::Refused(reply) => match forwards.last_early(&forward.trigger) {
-                    None => self.give_reply(db, forward.trigger, reply),
-                    Some(state) => {
-                        forwards.keep_answer(Early { state, trigger: forward.trigger, reply });
-                    }
-                },
+                Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
                 Locked::Aside => {
                     let Self { sessions, databases, round, .. } = self;
                     forward.trigger.lacks_locks = true;
