@@ -1,6 +1,7 @@
 //! What a server asks of its files, carried out on a disk that may be full, or fail.
 
-use weir_server::event::{DbId, Event, SyncTime};
+use weir_engine::Converted;
+use weir_server::event::{ConversionError, DbId, Event, SyncTime};
 use weir_server::load::{Finished, Loaded, Loader};
 
 use crate::world::{Due, World};
@@ -38,6 +39,20 @@ impl World {
         };
         self.nodes[n].disk.copy = result.is_ok().then_some(copy);
         self.copy_done(n, Event::CompactionWritten { db, result });
+    }
+
+    /// A helper writes a copy of rows that it has converted.
+    pub(crate) fn write_converted(
+        &mut self,
+        n: usize,
+        db: DbId,
+        converted: Result<(Vec<u8>, Box<Converted>), ConversionError>,
+    ) {
+        let result = converted.map(|(copy, converted)| {
+            self.nodes[n].disk.copy = Some(copy);
+            converted
+        });
+        self.copy_done(n, Event::Converted { db, result });
     }
 
     /// A helper appends records to a copy.

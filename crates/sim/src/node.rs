@@ -282,6 +282,9 @@ impl World {
             // Most of its sources may have left for good, and the run is too short for long pauses.
             self.command_at(self.now_us, n, "weir/set-relay-source-max-backoff", &["1000"]);
         }
+        if n == 0 && self.sources.as_ref().is_some_and(|sources| sources.is_without_ids) {
+            self.command_at(self.now_us, n, "weir/standalone-history", &["off"]);
+        }
         self.settle_node(n);
     }
 
@@ -485,10 +488,16 @@ impl World {
                     Some(header) => member_snapshot(&header, &snapshot, &comment, date_ms),
                     None => {
                         let rows = (&snapshot, comment.as_str(), date_ms);
-                        self.standalone_copy(rows, history.as_deref())
+                        self.standalone_copy(rows, |_| history.map(|image| *image))
                     }
                 };
                 self.write_copy(n, db, copy);
+            }
+            Effect::Convert { db, snapshot, schema, comment, date_ms, seed, history } => {
+                let history = history.map(|image| *image);
+                let rows = (&*snapshot, schema, seed);
+                let converted = self.standalone_converted(rows, (&comment, date_ms), history);
+                self.write_converted(n, db, converted);
             }
             Effect::ExtendCopy { db, records } => self.extend_copy(n, db, &records),
             Effect::FinishCompaction { db, tail, step, .. } => {
@@ -529,7 +538,6 @@ impl World {
             Effect::Search { .. }
             | Effect::ConnectRemote { .. }
             | Effect::ReadConfiguration { .. }
-            | Effect::Convert { .. }
             | Effect::Crash { .. } => unreachable!("nobody asks for {effect:?} here"),
         }
     }

@@ -405,13 +405,8 @@ impl World {
         let (asked, asked_us) = pipeline.asked.remove(&id).expect("it is answered once");
         let session = pipeline.session.expect("it has a session");
         let (n, life, _) = session;
-        // At a relay what may wait at the source is waited for by nobody.
-        let waits = pipeline.asked.values().any(|(asked, _)| matches!(asked, Asked::Wait(..)));
-        let calm_us = self.calm_us.filter(|_| self.is_calm && self.asks_for_nothing && !waits);
-        let is_open = |(asked, us): &(Asked, u64)| {
-            asked.is_in_order() && calm_us.is_some_and(|calm_us| calm_us < *us)
-        };
-        let mut before = pipeline.asked.range(..id).filter(|(_, earlier)| is_open(earlier));
+        let mut before =
+            pipeline.asked.range(..id).filter(|(_, (earlier, _))| earlier.is_in_order());
         let earlier = before.next().map(|(id, _)| *id).filter(|_| asked.is_in_order());
         self.note(n, &format!("pipeline {number} is answered, as {id}: {}", message["result"]));
         let who = format!("pipeline {number} at server {n}");

@@ -4,7 +4,7 @@
 //! `WEIR_SEEDS` says how many seeds, `WEIR_SEED` from which one on, `WEIR_TRACE` how many lines of its
 //! trace a failing one shows.
 
-use weir_sim::sources::{SourceCounts, faults, run, run_without_source};
+use weir_sim::sources::{SourceCounts, faults, run, run_without_ids, run_without_source};
 use weir_sim::{World, failed_seeds};
 
 /// So many seeds are run if nobody says how many.
@@ -48,6 +48,23 @@ fn a_standalone_source_and_its_relays_tell_the_truth() {
     assert!(is_seen(|counts| counts.deleted, 50), "{all:?}");
     assert!(is_seen(|counts| counts.states, 100), "{all:?}");
     assert!(is_seen(|counts| counts.restores, 0), "{all:?}");
+}
+
+/// What a source without ids was asked for when its connection broke, nobody can say; conversions come in between.
+#[test]
+fn relays_of_a_source_without_ids_that_is_converted_tell_the_truth() {
+    let first = number("WEIR_SEED").unwrap_or(1);
+    let seeds = number("WEIR_SEEDS").unwrap_or(SEEDS);
+    let all: Vec<SourceCounts> = (first..first + seeds)
+        .map(|seed| run_seed(seed, |world| run_without_ids(world, seed)))
+        .collect();
+    let sum = |of: fn(&SourceCounts) -> u64| all.iter().map(of).sum::<u64>();
+    let is_seen = |of: fn(&SourceCounts) -> u64, least| sum(of) > least * seeds || seeds < SEEDS;
+    assert!(is_seen(|counts| counts.acknowledged, 100), "{all:?}");
+    assert!(is_seen(|counts| counts.converted, 5), "{all:?}");
+    assert!(is_seen(|counts| counts.watched_anew, 5), "{all:?}");
+    assert!(is_seen(|counts| counts.guarded, 20), "{all:?}");
+    assert!(is_seen(|counts| counts.began_anew, 10), "{all:?}");
 }
 
 /// Relays that name each other say that the source is gone when it is, and find it again; whatever happens

@@ -12,13 +12,15 @@ pub(crate) mod visitors;
 pub use rings::run_without_source;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_data::{Schema, Snapshot};
-use weir_history::Image;
+use weir_engine::Converted;
+use weir_history::{Binding, Image};
 use weir_log::standalone::write_schema;
-use weir_server::event::{DbId, Event};
-use weir_server::load::{Loaded, load_with, write_snapshot};
+use weir_server::event::{ConversionError, DbId, Event};
+use weir_server::load::{Loaded, convert_rows, converted_image, load_with, write_snapshot};
 use weir_testkit::rng::Rng;
 
 use crate::checks::locks::Guarded;
@@ -63,6 +65,9 @@ pub(crate) struct Sources {
     copies: VecDeque<Files>,
     /// How likely the file is restored when the operator looks, of 1,000.
     restore: usize,
+    /// The source keeps no changes, so that its states have no ids, and is converted again and again. Whoever looks for a row
+    /// looks for what anybody was told at that process.
+    pub(crate) is_without_ids: bool,
     pub(crate) visitors: Vec<Visitor>,
     pub(crate) states: States,
     pub(crate) guarded: Guarded,
@@ -71,6 +76,8 @@ pub(crate) struct Sources {
     pub(crate) counts: SourceCounts,
     /// Rows that were acknowledged, and when they had been asked for.
     acknowledged: Vec<(u64, String)>,
+    /// The last row that somebody was told is there by each process, and when it had been asked for.
+    pub(crate) told_at: BTreeMap<(usize, u64), (String, u64)>,
     /// Rows that somebody has asked to be deleted.
     going: BTreeSet<String>,
     /// Rows that were deleted, and when that had been asked for.
@@ -107,17 +114,24 @@ pub struct SourceCounts {
     pub states: u64,
     /// Times that an older file took the place of the database's.
     pub restores: u64,
+    /// Conversions, as their clients were told.
+    pub converted: u64,
+    /// Times that a watcher was told that its monitor has ended, and asked for another one.
+    pub watched_anew: u64,
     /// Times that a relay was asked for its index.
     pub indexes: u64,
     /// Times that relays were seen to be connected to each other in a ring.
     pub rings: u64,
 }
 
-/// The schema: `s` is in no file.
-fn schema() -> Schema {
-    let text = r#"{"name":"Sim","version":"1.0.0","tables":{"T":{"columns":{"name":{"type":"string"},
-        "n":{"type":"integer"},"s":{"type":"integer","ephemeral":true}}}}}"#;
-    Schema::parse_bytes(text.as_bytes()).expect("a schema")
+/// The schema of a version: `s` is in no file.
+fn schema(version: usize) -> Value {
+    let mut columns = json!({"name": {"type": "string"}, "n": {"type": "integer"},
+        "s": {"type": "integer", "ephemeral": true}});
+    for number in 0..version {
+        columns[format!("new{number}")] = json!({"type": "string"});
+    }
+    json!({"name": "Sim", "version": format!("1.0.{version}"), "tables": {"T": {"columns": columns}}})
 }
 
 /// What may happen to a standalone server and its relays. Its power does not go: nobody asks it to be sure of
@@ -143,25 +157,23 @@ pub fn faults(seed: u64) -> Faults {
 /// Runs a seed: half a minute of faults, then none; half of the seeds restore files, and in every third one
 /// relays name each other.
 pub fn run(world: &mut World, seed: u64) -> SourceCounts {
-    let restore = if seed.is_multiple_of(2) { 30 } else { 0 };
-    world.sources_mut().restore = restore;
-    let visitors = world.sources_mut().visitors.iter_mut();
-    for visitor in visitors.take(WRITERS).filter(|visitor| visitor.number % 4 < 2) {
-        visitor.acts_on_updates = true;
-    }
     match seed.is_multiple_of(3) {
         true => world.add_ring(),
-        false => {
-            let first = world.add_relay(&[0]);
-            let second = world.add_relay(&[first]);
-            world.add_relay(&[second, first, 0]);
-        }
+        false => world.add_chain(),
     }
-    world.run_for(30_000);
-    let calm_us = world.calm_sources();
-    world.run_for(SETTLE_MS);
-    world.check_sources(calm_us);
-    world.sources().counts
+    world.run_sources(seed)
+}
+
+/// Runs a seed with a source that keeps no changes, and is converted while there are faults: half of the clients stay
+/// connected then.
+pub fn run_without_ids(world: &mut World, seed: u64) -> SourceCounts {
+    let sources = world.sources_mut();
+    sources.is_without_ids = true;
+    for visitor in sources.visitors.iter_mut().filter(|visitor| visitor.number % 8 < 4) {
+        visitor.is_aware = true;
+    }
+    world.add_chain();
+    world.run_sources(seed)
 }
 
 impl Sources {
@@ -171,6 +183,14 @@ impl Sources {
         let since = self.acknowledged[..of].iter().filter(|(us, _)| *us > self.restored_us);
         since.map(|(_, name)| name.as_str()).filter(|name| !self.going.contains(*name))
     }
+
+    /// The last row that anybody was told is there by a process, if it stays, and when it had been asked for.
+    fn told_here(&self, process: (usize, u64)) -> Option<(String, u64)> {
+        let stays = |(name, asked_us): &&(String, u64)| {
+            self.is_without_ids && *asked_us > self.restored_us && !self.going.contains(name)
+        };
+        self.told_at.get(&process).filter(stays).cloned()
+    }
 }
 
 impl World {
@@ -178,7 +198,8 @@ impl World {
     pub fn of_source(seed: u64, faults: Faults) -> Self {
         let mut world = Self::new(seed, 1, faults);
         let mut file = Vec::new();
-        write_schema(&mut file, &schema());
+        let schema = Schema::parse_bytes(schema(0).to_string().as_bytes()).expect("a schema");
+        write_schema(&mut file, &schema);
         world.nodes[0].disk = Disk::new(file);
         world.forget_clients();
         let mut sources = Sources::default();
@@ -189,6 +210,27 @@ impl World {
         world.sources = Some(Box::new(sources));
         world.due(world.now_us + OPERATOR_US, 0, Due::Operator);
         world
+    }
+
+    /// A relay, a relay of that, and one that has the choice.
+    fn add_chain(&mut self) {
+        let first = self.add_relay(&[0]);
+        let second = self.add_relay(&[first]);
+        self.add_relay(&[second, first, 0]);
+    }
+
+    fn run_sources(&mut self, seed: u64) -> SourceCounts {
+        let sources = self.sources_mut();
+        sources.restore = if seed.is_multiple_of(2) { 30 } else { 0 };
+        let writers = sources.visitors.iter_mut().take(WRITERS);
+        writers
+            .filter(|visitor| visitor.number % 4 < 2)
+            .for_each(|visitor| visitor.acts_on_updates = true);
+        self.run_for(30_000);
+        let calm_us = self.calm_sources();
+        self.run_for(SETTLE_MS);
+        self.check_sources(calm_us);
+        self.sources().counts
     }
 
     /// Faults end; when that is.
@@ -224,11 +266,27 @@ impl World {
         self.event_at(at, n, Event::Appended { db, result: Ok(()) });
     }
 
+    /// The rows are written under another schema.
+    pub(crate) fn standalone_converted(
+        &mut self,
+        (snapshot, schema, seed): (&Snapshot, Arc<Schema>, [u64; 4]),
+        (comment, date_ms): (&str, i64),
+        history: Option<Image>,
+    ) -> Result<(Vec<u8>, Box<Converted>), ConversionError> {
+        let converted = convert_rows(snapshot, schema, seed)?;
+        let image = |binding: &Binding| {
+            Some(converted_image(history?, snapshot.schema(), &converted, binding))
+        };
+        let rows = converted.database.snapshot();
+        let copy = self.standalone_copy((&rows, comment, date_ms), image);
+        Ok((copy, converted))
+    }
+
     /// A copy is written, and the side file that goes with it.
     pub(crate) fn standalone_copy(
         &mut self,
         (snapshot, comment, date_ms): (&Snapshot, &str, i64),
-        history: Option<&Image>,
+        history: impl FnOnce(&Binding) -> Option<Image>,
     ) -> Vec<u8> {
         let (mut copy, mut side_file) = (Vec::new(), None);
         let mut sink = |bytes: &[u8]| {
@@ -237,7 +295,7 @@ impl World {
         };
         let binding = write_snapshot(snapshot, comment, date_ms, &mut sink);
         let binding = binding.expect("memory takes all");
-        if let Some(image) = history {
+        if let Some(image) = history(&binding) {
             let text = side_file.insert(Vec::new());
             let mut sink = |bytes: &[u8]| {
                 text.extend_from_slice(bytes);
@@ -357,6 +415,16 @@ impl World {
         must("deleted", back.map_or(Ok(()), |(_, name)| Err(format!("{name} is there again"))));
         let after = sources.acknowledged.iter().filter(|(asked_us, _)| *asked_us > calm_us).count();
         must("liveness", if after > 20 { Ok(()) } else { Err(format!("{after} writes since")) });
+        if !self.sources().is_without_ids {
+            self.check_ids_of_sources();
+        }
+        let sources = self.sources_mut();
+        sources.counts.guarded = sources.guarded.looks();
+        sources.counts.states = sources.states.len() as u64;
+    }
+
+    /// Relays say the same index, and all servers know the id of the state that they have come to.
+    fn check_ids_of_sources(&mut self) {
         let indexes: Vec<Option<i64>> = (1..self.nodes.len()).map(|n| self.index_of(n)).collect();
         let is_same = indexes.iter().all(|index| index.is_some() && *index == indexes[0]);
         must("index", if is_same { Ok(()) } else { Err(format!("relays say {indexes:?}")) });
@@ -371,9 +439,6 @@ impl World {
                 },
             );
         }
-        let sources = self.sources_mut();
-        sources.counts.guarded = sources.guarded.looks();
-        sources.counts.states = sources.states.len() as u64;
     }
 }
 

@@ -9,6 +9,7 @@ use weir_server::event::SessionId;
 
 use crate::checks::must;
 use crate::sessions::is_not_served;
+use crate::sources::schema;
 use crate::world::{Due, World};
 
 /// Who has no answer for so long gives up, in microseconds.
@@ -24,6 +25,9 @@ const SYNC_MS: u64 = 2_000;
 
 /// So many characters of an answer are in the trace.
 const NOTED_MAX: usize = 200;
+
+/// How often one converts the database, of 1,000 requests.
+const CONVERT: usize = 5;
 
 /// Zeros: no state.
 const NONE: &str = "00000000-0000-0000-0000-000000000000";
@@ -44,8 +48,8 @@ enum Asked {
     FirstRows,
     /// A row of this name.
     Insert(String),
-    /// A row of this name, which was there before.
-    Find(String),
+    /// A row of this name, which was there before, and had been asked for then.
+    Find(String, u64),
     /// Deletes a row of this name, which was there since then.
     Delete(String, u64),
     /// A number that no file keeps.
@@ -57,7 +61,11 @@ enum Asked {
     /// The number behind this one.
     Guarded(u64),
     Index,
+    /// To be told of changes of the databases, and not disconnected.
+    Aware,
     Monitor,
+    /// Another schema.
+    Convert,
     /// `weir_sync`, when so many rows had been acknowledged.
     Sync(usize),
 }
@@ -69,6 +77,10 @@ pub(crate) struct Visitor {
     pub(crate) watches: bool,
     /// Whether it watches, and goes by that when it writes under the lock.
     pub(crate) acts_on_updates: bool,
+    /// Whether it stays connected when the database is converted.
+    pub(crate) is_aware: bool,
+    /// Its monitor has ended with a conversion.
+    is_to_watch_anew: bool,
     session: Option<(usize, u64, SessionId)>,
     asked: Option<(Asked, u64)>,
     requests: u64,
@@ -108,6 +120,8 @@ impl Visitor {
             number,
             watches,
             acts_on_updates: false,
+            is_aware: false,
+            is_to_watch_anew: false,
             session: None,
             asked: None,
             requests: 0,
@@ -141,7 +155,7 @@ impl Visitor {
     /// nobody knows in which turn of the lock something is made that it has asked for itself.
     fn told_number(&self) -> Option<u64> {
         let is_unclear = matches!(self.asked, Some((Asked::Learn | Asked::Guarded(_), _)));
-        if !self.acts_on_updates || self.by_force || is_unclear {
+        if !self.acts_on_updates || self.by_force || is_unclear || self.is_to_watch_anew {
             return None;
         }
         self.rows.values().find(|row| row["name"] == GUARDED)?["n"].as_u64()
@@ -150,6 +164,7 @@ impl Visitor {
     fn lose_session(&mut self) -> Option<Asked> {
         (self.session, self.lock, self.known, self.written) = (None, None, None, None);
         self.refused = None;
+        self.is_to_watch_anew = false;
         self.asked.take().map(|(asked, _)| asked)
     }
 
@@ -252,8 +267,9 @@ impl World {
             None => self.connect_visitor(number),
             // Somebody else may have a turn.
             Some(session) if !self.is_calm && self.rng.chance(2) => self.hang_up(session),
+            Some(_) if self.sources().visitors[number].is_to_watch_anew => self.watch(number),
             Some(_) if self.sources().visitors[number].watches => {}
-            Some((n, ..)) => self.next_visitor_request(number, n),
+            Some(session) => self.next_visitor_request(number, session),
         }
     }
 
@@ -264,7 +280,20 @@ impl World {
         let Some(session) = self.open_session_at(n) else { return };
         let visitor = &mut self.sources_mut().visitors[number];
         visitor.session = Some(session);
+        match visitor.is_aware {
+            true => self.visitor_asks(number, Asked::Aware, "set_db_change_aware", &json!([true])),
+            false => self.watch(number),
+        }
+    }
+
+    /// A visitor asks to be told of the rows, if it watches.
+    fn watch(&mut self, number: usize) {
+        let visitor = &mut self.sources_mut().visitors[number];
         if visitor.watches || visitor.acts_on_updates {
+            if std::mem::take(&mut visitor.is_to_watch_anew) {
+                self.sources_mut().counts.watched_anew += 1;
+            }
+            let visitor = &self.sources().visitors[number];
             let tables = match visitor.columns() {
                 Columns::Kept => json!({"T": [{"columns": ["name", "n"]}]}),
                 Columns::All => json!({"T": [{"columns": ["name", "n", "s"]}]}),
@@ -274,10 +303,16 @@ impl World {
         }
     }
 
-    fn next_visitor_request(&mut self, number: usize, n: usize) {
+    fn next_visitor_request(&mut self, number: usize, (n, life, _): (usize, u64, SessionId)) {
+        if self.sources().is_without_ids && !self.is_calm && self.rng.below(1000) < CONVERT {
+            let params = json!(["Sim", schema(self.rng.below(3))]);
+            return self.visitor_asks(number, Asked::Convert, "convert", &params);
+        }
         let dice = self.rng.below(20);
         let (of, by_force) = (self.rng.below(SLOTS), self.rng.chance(30));
         let acknowledged = self.sources().acknowledged.len();
+        let told = self.sources().told_here((n, life));
+        let is_without_ids = self.sources().is_without_ids;
         let visitor = &mut self.sources_mut().visitors[number];
         visitor.writes += 1;
         let written = visitor.writes * 100 + number as u64;
@@ -296,16 +331,17 @@ impl World {
                 self.sources_mut().going.insert(name.clone());
                 (Asked::Delete(name, since_us), "transact", json!(["Sim", delete]))
             }
-            (4..6, _) if let Some((name, _)) = &visitor.written => {
-                let params = json!(["Sim", select(name)]);
-                (Asked::Find(name.clone()), "transact", params)
+            (4..6, _) if let Some((name, since_us)) = told.or_else(|| visitor.written.clone()) => {
+                let params = json!(["Sim", select(&name)]);
+                (Asked::Find(name, since_us), "transact", params)
             }
             (6, _) if n > 0 => {
                 let select = json!({"op": "select", "table": "Database", "columns": ["index"],
                     "where": [["name", "==", "Sim"]]});
                 (Asked::Index, "transact", json!(["_Server", select]))
             }
-            (7, _) if visitor.acts_on_updates => {
+            // A source without ids cannot say what is committed.
+            (7, _) if visitor.acts_on_updates && !is_without_ids => {
                 (Asked::Sync(acknowledged), "weir_sync", json!(["Sim", SYNC_MS]))
             }
             (4..10, _) => {
@@ -383,6 +419,7 @@ impl World {
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
                     self.note(n, &format!("visitor {number} is told: {turn}"));
                 }
+                Some("monitor_canceled") => visitor.is_to_watch_anew = true,
                 Some("update3") => {
                     let state = message["params"][1].as_str().expect("an id").to_owned();
                     self.watcher_takes(number, &state, &message["params"][2]);
@@ -400,7 +437,9 @@ impl World {
         state.clone_into(&mut visitor.state);
         let (n, ..) = visitor.session.expect("it is connected");
         let (who, rows) = (format!("watcher {number} at server {n}"), visitor.rows.len());
-        must("states", sources.states.told(&who, state, visitor.hash));
+        if state != NONE {
+            must("states", sources.states.told(&who, state, visitor.hash));
+        }
         self.note(n, &format!("{who} has {state}, {rows} rows"));
     }
 
@@ -451,11 +490,12 @@ impl World {
             Asked::Insert(name) => {
                 assert!(result[0]["uuid"].is_array(), "{name}: {message}");
                 visitor.written = Some((name.clone(), asked_us));
+                self.sources_mut().told_at.insert((n, life), (name.clone(), asked_us));
                 self.acknowledged(name, asked_us);
             }
-            Asked::Find(name) => {
-                let since_us = visitor.written.as_ref().map_or(0, |(_, since_us)| *since_us);
-                let is_there = !first.is_null() || restored_us >= since_us;
+            Asked::Find(name, since_us) => {
+                let is_going = self.sources().going.contains(&name);
+                let is_there = !first.is_null() || restored_us >= since_us || is_going;
                 must(
                     "reads",
                     match is_there {
@@ -506,6 +546,8 @@ impl World {
                     self.said_index((n, life), index);
                 }
             }
+            Asked::Aware => self.watch(number),
+            Asked::Convert => self.sources_mut().counts.converted += 1,
             Asked::Monitor => {
                 let is_found = result[0] == json!(true);
                 let visitor = &mut self.sources_mut().visitors[number];
@@ -524,6 +566,9 @@ impl World {
             Asked::Sync(acknowledged) => {
                 let sources = self.sources_mut();
                 sources.counts.synced += 1;
+                if sources.visitors[number].is_to_watch_anew {
+                    return;
+                }
                 let rows = &sources.visitors[number].rows;
                 let told: BTreeSet<&str> =
                     rows.values().filter_map(|row| row["name"].as_str()).collect();
