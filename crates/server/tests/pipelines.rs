@@ -360,6 +360,30 @@ fn who_is_told_that_a_lock_is_his_has_been_told_what_its_last_owner_wrote() {
     }
 }
 
+/// What he asks for before that he has computed from what was there before.
+#[test]
+fn who_has_lost_a_lock_asserts_it_when_he_has_been_told_that_it_is_his_again() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, two, &[request(1, "lock", json!(["l"]))]);
+    send(&mut shell, two, &[request(2, "monitor", json!(["Net", 7, {"Port": {}}]))]);
+    let guarded = |name: &str| format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name));
+    let messages = [
+        request(1, "steal", json!(["l"])),
+        transact(2, &guarded("b")),
+        request(3, "unlock", json!(["l"])),
+    ];
+    send(&mut shell, one, &messages);
+    assert_eq!(received(&mut shell, two), [json!(1), json!(2), json!("stolen")]);
+    send(&mut shell, two, &[transact(3, &guarded("c"))]);
+    (0..3).for_each(|_| disk_is_done(&mut shell));
+    let told = shell.received(two);
+    assert_eq!(told.iter().filter(|told| told.contains("not owner")).count(), 1, "{told:?}");
+    assert!(told.iter().any(|told| told.contains(r#""locked""#)), "{told:?}");
+    send(&mut shell, two, &[transact(4, &guarded("d"))]);
+    (0..3).for_each(|_| disk_is_done(&mut shell));
+    assert_eq!(ports(&mut shell), ["b", "d"]);
+}
+
 /// Somebody else's write is on its way to the file whenever there is something to tell.
 #[test]
 fn who_gets_a_lock_has_been_told_what_was_written_under_it_beside_writers_without_a_pause() {

@@ -66,6 +66,28 @@ fn a_lock_that_is_given_up_while_rows_are_asked_for_is_given_back_when_they_have
     assert_eq!(methods(&gives_lock(&mut shell, link)), ["weir_transact"]);
 }
 
+/// An owner is told again that the lock is his when somebody else waits no more for it, as by the reference. He cannot be
+/// told at that moment, and others have the lock by the time at which he can.
+#[test]
+fn who_has_lost_a_lock_hears_of_it_though_others_have_stopped_waiting() {
+    let (mut shell, link) = played();
+    let (owner, other) = (shell.connect(), shell.connect());
+    shell.call(owner, LOCK);
+    gives_lock(&mut shell, link);
+    assert!(shell.received(owner).pop().expect("a notification").contains("locked"));
+    shell.call(other, LOCK);
+    shell.call(other, UNLOCK);
+    assert!(shell.received(owner).pop().expect("a notification").contains("locked"));
+    shell.call(other, LOCK);
+    shell.event(Event::Blocked { session: owner });
+    shell.call(other, UNLOCK);
+    say(&mut shell, link, &json!({"id":null,"method":"stolen","params":["l"]}));
+    shell.event(Event::Drained { session: owner });
+    shell.settle();
+    let told: Vec<Value> = shell.received(owner).iter().map(|told| value(told)).collect();
+    assert!(told.len() == 1 && told[0]["method"] == "stolen", "{told:?}");
+}
+
 /// A reply says that the transaction lacked its lock, and what it had read before that.
 fn says_not_owner(reply: &str) {
     let reply = value(reply);
@@ -752,6 +774,52 @@ fn who_asserts_a_lock_first_behind_changes_that_he_had_not_been_told_is_refused_
         shell.settle();
         assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
     }
+}
+
+/// Nobody can be asked for the lock when it is said to be his, and others write until the source is back.
+#[test]
+fn who_took_a_lock_while_the_source_was_away_is_refused_once_behind_what_he_had_not_been_told() {
+    for has_changed in [true, false] {
+        let (mut shell, link) = played();
+        let client = shell.connect();
+        shell.call(client, r#"{"id":1,"method":"monitor","params":["Net","m",{"Port":{}}]}"#);
+        shell.event(Event::LinkDown { link, error: None });
+        shell.settle();
+        assert!(shell.call(client, LOCK).contains(r#""locked":true"#));
+        let mut ports = json!({A: {"initial": {"name": "a"}}});
+        if has_changed {
+            ports[B] = json!({"initial": {"name": "b"}});
+        }
+        let link = play_with(&mut shell, &ports);
+        shell.send(client, &guarded("c"));
+        shell.settle();
+        let requests = gives_lock(&mut shell, link);
+        if !has_changed {
+            assert_eq!(methods(&requests), ["weir_transact"]);
+            continue;
+        }
+        assert_eq!(requests, Vec::<Value>::new());
+        let told = shell.received(client);
+        assert_eq!(about(&told, 2), is("\"not owner\"", &["update", "stolen", "locked"]));
+        shell.send(client, &guarded("d"));
+        shell.settle();
+        assert_eq!(methods(&asked(&mut shell, link)), ["weir_transact"]);
+    }
+}
+
+/// The rows of a conversion have what others wrote under the lock, and are on their way.
+#[test]
+fn who_asks_for_a_lock_while_all_rows_are_asked_for_is_told_of_it_behind_them() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    shell.call(client, r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#);
+    shell.call(client, r#"{"id":1,"method":"monitor","params":["Net","m",{"Switch":{}}]}"#);
+    let request = convert(&mut shell, link);
+    assert!(shell.call(client, LOCK).contains(r#""locked":false"#));
+    let rows = json!([false, A, {"Port": {B: {"initial": {"name": "b"}}}}]);
+    answer(&mut shell, link, &request, &rows);
+    shell.settle();
+    assert_eq!(outcome(&shell.received(client)).1, ["locked"]);
 }
 
 /// What was asked for under the lock is with the source while that is asked for all rows.

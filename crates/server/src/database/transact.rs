@@ -239,7 +239,7 @@ impl Databases {
             (Some(locks), _) => {
                 locks.iter().any(|held| held.name == lock && sessions.is_held(held))
             }
-            (None, Asker::Session(session)) => sessions.owns_lock(session, lock),
+            (None, Asker::Session(session)) => sessions.may_assert(session, lock),
             (None, Asker::Server | Asker::Peer(_)) => false,
         };
         let mut own = origin.uuids();

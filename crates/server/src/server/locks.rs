@@ -34,7 +34,7 @@ impl Server {
             self.ask_source_for_lock(name);
             !self.are_others_under_lock(id, name) && self.is_told(id)
         });
-        let relays = self.relays_beside_others();
+        let relays = self.relays.by_db.len();
         let reply = self.sessions.lock(&mut self.shell, id, params, (mode, is_free), relays)?;
         self.note_known(id, name.as_deref());
         Ok(reply)
@@ -88,9 +88,9 @@ impl Server {
             if relay.is_some_and(is_at_source) {
                 return true;
             }
-            // While its source is away nobody can know of the rest.
+            // While its source is away nobody can know of the rest; rows that are on their way are waited for.
             if !may_ask {
-                return false;
+                return relay.is_some_and(|relay| relay.follower.is_awaiting_rows());
             }
             let is_meant =
                 |trigger: &Trigger| is_under(trigger) && (relay.is_none() || !trigger.may_wait());
@@ -134,21 +134,17 @@ impl Server {
     }
 
     /// A session may have been told just now that these locks are its own: of relays' databases it knows as much as there
-    /// has been to know.
+    /// has been to know. Sources that have not been asked for such a lock are when it is asserted, and others may have had it
+    /// there by then.
     fn note_known<'n>(&mut self, id: SessionId, locks: impl IntoIterator<Item = &'n str>) {
-        if self.relays_beside_others() == 0 {
-            return;
-        }
         let Self { sessions, databases, relays, .. } = self;
-        let shown = |db: &DbId| (*db, databases.shown(*db).unwrap_or_default());
-        let as_of: Arc<AsOf> = Arc::new(relays.by_db.keys().map(shown).collect());
-        locks.into_iter().for_each(|lock| sessions.note_known(id, lock, &as_of));
-    }
-
-    /// How many relays there are of which nobody knows whether a lock is for their database.
-    fn relays_beside_others(&self) -> usize {
-        let is_alone = self.relay_alone().is_some();
-        if is_alone { 0 } else { self.relays.by_db.len() }
+        let is_unasked = |lock: &&str| relays.by_db.values().any(|relay| relay.locks.is_new(lock));
+        let mut unasked = locks.into_iter().filter(is_unasked).peekable();
+        if unasked.peek().is_some() {
+            let shown = |db: &DbId| (*db, databases.shown(*db).unwrap_or_default());
+            let as_of: Arc<AsOf> = Arc::new(relays.by_db.keys().map(shown).collect());
+            unasked.for_each(|lock| sessions.note_known(id, lock, &as_of));
+        }
     }
 
     /// Tells a session, if it takes that, what it watches and has not been told. Whether it knows all of it then; if not, it

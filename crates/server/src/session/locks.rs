@@ -52,8 +52,10 @@ const AS_OF_BYTES: usize = 32;
 impl Lock {
     /// The session is sent a notification. It may say what has been said before.
     fn tell(&mut self, is_owned: bool) {
-        self.told += u64::from(self.is_owned != is_owned);
-        (self.is_owned, self.as_of) = (is_owned, None);
+        if self.is_owned != is_owned {
+            (self.is_owned, self.as_of) = (is_owned, None);
+            self.told += 1;
+        }
     }
 }
 
@@ -293,12 +295,21 @@ impl Sessions {
         locks.filter_map(|name| self.held_by(id, name)).collect()
     }
 
+    /// Whether a session owns a lock, and has been told so if it was told before that it has lost it.
+    pub(crate) fn may_assert(&self, id: SessionId, name: &str) -> bool {
+        self.held_by(id.connection(), name).is_some()
+    }
+
     fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
         let turn = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name))?.turn;
         let session = self.get(id)?;
         let lock = &session.locks[name];
         let mut news = session.lock_news.get(name).into_iter().flatten();
         let has_news = news.any(|method| (*method == LOCKED) != lock.is_owned);
+        if has_news && (lock.is_owned || lock.told > 0) {
+            // It has lost the lock, and what it asks for meanwhile it has computed before that.
+            return None;
+        }
         let told = (!has_news).then_some(lock.told);
         Some(Held { name: name.to_owned(), turn: Some(turn), told })
     }
@@ -387,11 +398,20 @@ impl Sessions {
 
     /// Tells a session of a lock: that it is its own, once it has been told what comes before that. One that does not
     /// read is told later of the last two things that have happened to it: how it ended, and that it was stolen, if it was.
+    /// An owner who has been told is told so again when somebody else waits no more, as by the reference; but not later: by
+    /// then he may have lost it.
     fn notify_lock(&mut self, shell: &mut Shell, id: SessionId, method: &'static str, lock: &str) {
         let takes_notices = self.takes_notices(shell, id);
         let Some(session) = self.by_id.get_mut(&id) else { return };
-        if method == STOLEN && takes_notices && !session.lock_news.contains_key(lock) {
-            return session.tell_lock(shell, id, lock, method);
+        let has_news = session.lock_news.contains_key(lock);
+        let is_repeated = method == LOCKED && session.locks[lock].is_owned;
+        if (method == STOLEN || is_repeated) && !has_news {
+            if takes_notices {
+                return session.tell_lock(shell, id, lock, method);
+            }
+            if is_repeated {
+                return;
+            }
         }
         let news = session.lock_news.entry(lock.to_owned()).or_default();
         if news.last() != Some(&method) {

@@ -407,6 +407,7 @@ impl World {
         while let Some(number) = self.visitor_of(session) {
             let Some(message) = self.next_message(n, session) else { return };
             let message: Value = serde_json::from_slice(&message).expect("JSON");
+            let is_without_ids = self.sources().is_without_ids;
             let visitor = &mut self.sources_mut().visitors[number];
             match message["method"].as_str() {
                 Some("echo") => self.answer_echo(n, session, &message),
@@ -414,7 +415,8 @@ impl World {
                     let is_owned = turn == "locked";
                     visitor.lock = visitor.lock.map(|_| is_owned);
                     visitor.known = visitor.told_number().filter(|_| is_owned);
-                    visitor.is_turned |= is_owned;
+                    // A source without ids cannot be told which turn something was asked for in.
+                    visitor.is_turned |= is_owned || is_without_ids;
                     visitor.refused = None;
                     self.sources_mut().counts.stolen += u64::from(!is_owned);
                     self.note(n, &format!("visitor {number} is told: {turn}"));

@@ -284,6 +284,15 @@ impl Follower {
         self.session.is_connected()
     }
 
+    /// Whether the server has been asked for the rows, or for the schema under which they are asked for.
+    pub fn is_awaiting_rows(&self) -> bool {
+        match self.phase {
+            Phase::Looking => self.asked.values().any(|asked| *asked == Asked::Schema),
+            Phase::Asking(_) => true,
+            Phase::Following => false,
+        }
+    }
+
     /// Whether the owner's rows are those of the source, as far as that has been heard of.
     pub fn is_following(&self) -> bool {
         self.phase == Phase::Following
