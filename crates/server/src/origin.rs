@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_data::{Error, Uuid, UuidSource};
 
 use crate::ids::{DbId, SessionId};
+use crate::session::order::Ticket;
 
 /// Who a client is: travels with its requests, wherever they are executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub(crate) struct Origin {
     pub(crate) id: Vec<u8>,
     /// On which database.
     pub(crate) db: DbId,
+    /// Where it stands among what its session has asked others: behind what it has asked them by then.
+    pub(crate) place: Ticket,
     /// When the request came, monotonic.
     pub(crate) created_us: u64,
     /// In a cluster, the id of the entry that it becomes if it changes something; what is random in

@@ -588,6 +588,17 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         alone: true,
     },
     Fault {
+        name: "answers-pass-each-other",
+        places: &[Place {
+            file: "crates/server/src/session/order.rs",
+            good: "before.any(|(_, state)| *state != State::MayWait)",
+            bad: "!PLANTED && before.any(|(_, state)| *state != State::MayWait)",
+        }],
+        test: SERVERS,
+        found_by: "order",
+        alone: true,
+    },
+    Fault {
         name: "passed-by-its-session",
         places: &[Place {
             file: "crates/server/src/server/clustering/entries.rs",

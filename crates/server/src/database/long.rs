@@ -73,6 +73,17 @@ pub(crate) struct Answer {
     pub(crate) holds: Option<Reason>,
     /// Its place in the order of answers, if others have decided it.
     pub(crate) ticket: Option<Ticket>,
+    /// Where it stands among those: if this server has decided it, before that one.
+    pub(crate) place: Ticket,
+}
+
+impl Answer {
+    /// Whether this server has decided it, and it comes before another one to the same session. Those that others decide have
+    /// an order of their own.
+    pub(crate) fn is_decided_here_before(&self, other: &Answer) -> bool {
+        let is_own = self.session == other.session && self.ticket.is_none();
+        is_own && self.place <= other.place
+    }
 }
 
 impl Databases {
@@ -310,9 +321,12 @@ impl Databases {
                 let Trigger { origin, message, holds, ticket, once, .. } = trigger;
                 shell.free(Garbage::Text(message));
                 let rest = done.late.map(Rest::results);
-                let (id, db) = (origin.id, origin.db);
+                let (id, db, place) = (origin.id, origin.db, origin.place);
                 let (result, behind) = self.result_of(db, once.as_deref(), done.reply);
-                return Some((db, Answer { session, id, result, rest, behind, holds, ticket }));
+                return Some((
+                    db,
+                    Answer { session, id, result, rest, behind, holds, ticket, place },
+                ));
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 // What it waits for may have come since.

@@ -20,6 +20,7 @@ use crate::reply::error_text;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
+use crate::session::order::Ticket;
 use crate::shell::Shell;
 use crate::work::{Made, MadeRecord, append_error, operations};
 
@@ -140,7 +141,15 @@ impl Databases {
         let identity = Arc::new(Identity { name: name.to_owned(), ..Identity::default() });
         let (id, created_us) = (b"null".to_vec(), shell.now_us());
         let eid = self.fresh_eid(shell, db);
-        let origin = Origin { asker: Asker::Server, identity, id, db, created_us, eid };
+        let origin = Origin {
+            asker: Asker::Server,
+            identity,
+            id,
+            db,
+            place: Ticket::default(),
+            created_us,
+            eid,
+        };
         let outcome =
             self.execute(shell, sessions, &origin, (None, None), &operations(message.text()));
         // One that is too long for this step is done by a helper.

@@ -173,7 +173,8 @@ impl Trigger {
 
     /// Whether it may wait for rows.
     pub(crate) fn may_wait(&self) -> bool {
-        !self.is_conversion() && weir_engine::may_wait(&operations(self.message.text()))
+        let text = self.message.text();
+        !self.is_conversion() && text.may_say("wait") && weir_engine::may_wait(&operations(text))
     }
 
     /// Whether it comes to the same on another server, which has other versions of the same rows.
@@ -209,7 +210,8 @@ impl Trigger {
     pub(crate) fn empty(eid: weir_data::Uuid) -> Self {
         let (asker, identity, id) = (crate::origin::Asker::Server, Arc::default(), vec![]);
         let db = crate::ids::DbId(1);
-        let origin = Origin { asker, identity, id, db, created_us: 0, eid };
+        let origin =
+            Origin { asker, identity, id, db, place: Ticket::default(), created_us: 0, eid };
         let text = br#"{"id":0,"method":"transact","params":["D"]}"#;
         let message = TextBuf::validate(text.to_vec()).expect("JSON");
         Self::new(origin, Arc::new(message))

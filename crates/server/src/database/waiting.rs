@@ -524,7 +524,8 @@ mod tests {
             let id = n.to_string().into_bytes();
             let (identity, db, created_us) = (Arc::default(), DbId(1), 0);
             let eid = Uuid::ZERO;
-            let origin = Origin { asker, identity, id, db, created_us, eid };
+            let origin =
+                Origin { asker, identity, id, db, place: Default::default(), created_us, eid };
             let trigger = Trigger::new(origin, Arc::new(TextBuf::default()));
             let value = Datum::One(Atom::Uuid(Uuid::from_u128(n)));
             let value = Some((ColumnId::UUID, value));

@@ -256,6 +256,7 @@ mod tests {
                     identity: Arc::default(),
                     id: vec![],
                     db: DbId(1),
+                    place: Default::default(),
                     created_us: 0,
                     eid: Uuid::ZERO,
                 };

@@ -327,7 +327,7 @@ impl Server {
 
     /// Whether others may decide what is asked here: leaders of clusters, sources of relays.
     #[inline]
-    fn has_others(&self) -> bool {
+    pub(super) fn has_others(&self) -> bool {
         !self.clusters.is_empty() || !self.relays.is_empty()
     }
 
@@ -378,10 +378,10 @@ impl Server {
     pub(super) fn origin(&mut self, session: SessionId, id: Vec<u8>, db: DbId) -> Origin {
         self.note_knows_tables(session, db);
         let state = self.sessions.get(session).expect("its message is being handled");
-        let identity = Arc::clone(state.identity());
+        let (identity, place) = (Arc::clone(state.identity()), state.next_in_order());
         let created_us = self.shell.now_us();
         let eid = self.databases.fresh_eid(&mut self.shell, db);
-        Origin { asker: Asker::Session(session), identity, id, db, created_us, eid }
+        Origin { asker: Asker::Session(session), identity, id, db, place, created_us, eid }
     }
 
     /// A request is about a database: unless that is `_Server`, its client knows what a conversion

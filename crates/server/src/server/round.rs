@@ -18,6 +18,7 @@ use crate::server::requests::changes_conditions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::session::message::{About, Incoming, Marks};
+use crate::session::order::Ticket;
 use crate::work::{ConversionError, Garbage, Piece};
 
 /// What runs once its database is decided.
@@ -136,7 +137,7 @@ impl Round {
     /// Whether an answer waits for its turn that comes before this one.
     fn has_untold_before(&self, db: DbId, answer: &Answer) -> bool {
         let turns = self.turns.get(&db).into_iter().flatten();
-        turns.filter_map(Turn::untold).any(|untold| comes_before(untold, answer))
+        turns.filter_map(Turn::untold).any(|untold| untold.is_decided_here_before(answer))
     }
 
     /// Whether an answer to this session waits for updates.
@@ -152,21 +153,6 @@ impl Round {
             self.turns.insert(db, turns);
         }
     }
-}
-
-/// Whether an answer that waits is for the same session as this one, and comes first. Those that others have decided have
-/// an order of their own.
-fn comes_before(waits: &Answer, answer: &Answer) -> bool {
-    waits.session == answer.session && (waits.ticket.is_none() || answer.ticket.is_none())
-}
-
-/// Sessions to whom an answer is kept, behind which others come, and whether others have decided that.
-type Late = BTreeSet<(SessionId, bool)>;
-
-/// Whether an answer comes behind one of those.
-fn is_late(late: &Late, answer: &Answer) -> bool {
-    let has = |is_ordered| late.contains(&(answer.session, is_ordered));
-    has(false) || answer.ticket.is_none() && has(true)
 }
 
 impl Server {
@@ -302,8 +288,16 @@ impl Server {
             // The server itself needs no answer.
             if let Some(session) = origin.session() {
                 let (result, behind) = self.databases.result_of(id, once.as_deref(), result);
-                let (request, rest) = (origin.id, None);
-                let answer = Answer { session, id: request, result, rest, behind, holds, ticket };
+                let answer = Answer {
+                    session,
+                    id: origin.id,
+                    result,
+                    rest: None,
+                    behind,
+                    holds,
+                    ticket,
+                    place: origin.place,
+                };
                 self.give(id, answer);
             }
         }
@@ -324,7 +318,11 @@ impl Server {
         // been filed before the reply was.
         let untold: BTreeSet<SessionId> =
             turns.iter().filter_map(Turn::untold).map(|answer| answer.session).collect();
-        let mut late = Late::new();
+        // Those to whom an answer is kept that has been decided here, and the place of the first one.
+        let mut late: BTreeMap<SessionId, Ticket> = BTreeMap::new();
+        let is_late = |late: &BTreeMap<SessionId, Ticket>, answer: &Answer| {
+            late.get(&answer.session).is_some_and(|place| *place <= answer.place)
+        };
         for turn in turns {
             let turn = match turn {
                 // What held its session for a helper is not to hold up what comes before it.
@@ -366,7 +364,10 @@ impl Server {
             if must_wait {
                 // Whoever has the tables is to know that they are waited for.
                 self.databases.hurry(&mut self.shell, id);
-                late.extend(turn.untold().map(|answer| (answer.session, answer.ticket.is_some())));
+                if let Some(answer) = turn.untold().filter(|answer| answer.ticket.is_none()) {
+                    let first = late.entry(answer.session).or_insert(answer.place);
+                    *first = answer.place.min(*first);
+                }
                 kept.push_back(turn);
             } else {
                 self.take_turn(id, turn);
@@ -427,10 +428,8 @@ impl Server {
     /// Whether the session of an answer is to be answered something else before, which others have not decided.
     fn is_behind_in_order(&self, db: DbId, answer: &Answer) -> bool {
         // What is left when a database goes, nobody decides any more.
-        let Some(ticket) = answer.ticket.filter(|_| self.databases.get(db).is_some()) else {
-            return false;
-        };
-        self.sessions.is_behind_in_order(answer.session, db, ticket)
+        let is_ordered = self.has_others() && self.databases.get(db).is_some();
+        is_ordered && self.sessions.is_behind_in_order(answer.session, db, answer.place)
     }
 
     /// Answers a transaction, or has it wait where it comes behind other answers of its session.
@@ -438,6 +437,7 @@ impl Server {
         let session = answer.session;
         if let Some(ticket) = answer.ticket {
             self.sessions.decided_in_order(session, db, ticket);
+            answer.place = ticket;
         }
         // A long one is behind its own updates by itself.
         let is_long = answer.rest.is_some();
@@ -547,7 +547,7 @@ impl Server {
     /// Answers a transaction whose session has been told what it changed.
     fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        let Answer { session, id, mut result, rest, behind, holds, ticket } = answer;
+        let Answer { session, id, mut result, rest, behind, holds, ticket, .. } = answer;
         if let Some(ticket) = ticket {
             sessions.leave_order(session, db, ticket);
         }

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{DbId, SessionId};
-use crate::session::Sessions;
+use crate::session::{Session, Sessions};
 
-/// The place of a request among those of its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The place of a request for others among those of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
 /// What is known of a request that has not been answered.
@@ -54,6 +54,13 @@ impl Order {
         assert!(was_open, "a request is answered once");
         let mut behind = self.open.range((db, ticket)..(db, Ticket(u64::MAX)));
         behind.any(|(_, state)| *state == State::Decided)
+    }
+}
+
+impl Session {
+    /// The place of what the session asks others next.
+    pub(crate) fn next_in_order(&self) -> Ticket {
+        Ticket(self.order.next)
     }
 }
 

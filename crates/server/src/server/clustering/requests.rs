@@ -23,6 +23,7 @@ use crate::outbound;
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
+use crate::session::order::Ticket;
 use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 use crate::work::Nature;
 
@@ -258,8 +259,16 @@ impl Server {
         let Executed::Done(done) = outcome else { return false };
         assert!(done.delta.is_none(), "what reads changes nothing");
         let (id, result) = (origin.id.clone(), done.reply);
-        let (rest, holds, ticket) = (None, None, None);
-        let answer = Answer { session, id, result, rest, behind: b"", holds, ticket };
+        let answer = Answer {
+            session,
+            id,
+            result,
+            rest: None,
+            behind: b"",
+            holds: None,
+            ticket: None,
+            place: origin.place,
+        };
         self.give(origin.db, answer);
         true
     }
@@ -447,6 +456,7 @@ impl Server {
             identity: client,
             id: b"null".to_vec(),
             db,
+            place: Ticket::default(),
             created_us: self.shell.now_us().saturating_sub(elapsed_ms.saturating_mul(1000)),
             eid,
         };
