@@ -360,6 +360,37 @@ fn who_is_told_that_a_lock_is_his_has_been_told_what_its_last_owner_wrote() {
     }
 }
 
+/// It may have to run again, and somebody else would have the lock by then.
+#[test]
+fn a_lock_is_given_up_behind_what_is_being_written_under_it() {
+    let (mut shell, one, two) = start();
+    send(&mut shell, one, &[request(1, "lock", json!(["l"]))]);
+    send(&mut shell, two, &[request(1, "lock", json!(["l"]))]);
+    received(&mut shell, one);
+    let guarded = format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("a"));
+    let messages = [
+        transact(2, &guarded),
+        request(3, "unlock", json!(["l"])),
+        request(4, "lock", json!(["l"])),
+        request(5, "echo", json!([])),
+    ];
+    send(&mut shell, one, &messages);
+    assert_eq!(received(&mut shell, one), [5], "only that does not wait");
+    assert_eq!(received(&mut shell, two), [1]);
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [2, 3, 4]);
+    assert_eq!(received(&mut shell, two), ["locked"]);
+    // The same where the client's messages have waited.
+    send(&mut shell, two, &[transact(2, &guarded.replace("\"a\"", "\"b\""))]);
+    shell.send(two, &transact(3, &guarded.replace("\"a\"", "\"c\"")));
+    shell.send(two, &request(4, "unlock", json!(["l"])));
+    shell.settle();
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, two), [2], "the next one is being written");
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, two), [3, 4]);
+}
+
 /// What he asks for before that he has computed from what was there before.
 #[test]
 fn who_has_lost_a_lock_asserts_it_when_he_has_been_told_that_it_is_his_again() {

@@ -45,7 +45,7 @@ pub(crate) struct Forward {
     pub(crate) is_plain: bool,
     pub(crate) fence: Fence,
     /// A source has been asked what has come of the id: it may say that nothing has, and then the request is sent under
-    /// another one, so that nothing of its client goes before that is known.
+    /// another one.
     pub(crate) was_asked_of: bool,
     /// The client has taken the request back, which the source has been told.
     pub(crate) is_canceled: bool,
@@ -70,6 +70,12 @@ impl Forward {
             is_called_back: false,
             kept_bytes: 0,
         }
+    }
+
+    /// Whether nothing of its client goes before it is answered, for it may have to be sent under another id. What may wait
+    /// for rows is waited for by nobody.
+    fn bars(&self) -> bool {
+        self.was_asked_of && !self.trigger.may_wait()
     }
 }
 
@@ -218,10 +224,10 @@ impl Forwards {
 
     /// A request has been sent under this number.
     pub(crate) fn sent(&mut self, number: u64, forward: Forward) {
-        let is_asked_of = forward.answer.is_some();
-        let was_asked_of = forward.was_asked_of || is_asked_of;
-        self.window.sent(&forward.trigger, was_asked_of);
-        self.sent.insert(number, Forward { kept_bytes: 0, was_asked_of, ..forward });
+        let was_asked_of = forward.was_asked_of || forward.answer.is_some();
+        let forward = Forward { kept_bytes: 0, was_asked_of, ..forward };
+        self.window.sent(&forward.trigger, forward.bars());
+        self.sent.insert(number, forward);
     }
 
     /// The source takes nothing under an id: what had this number is to be sent without one.
@@ -232,7 +238,7 @@ impl Forwards {
     /// The source has answered.
     pub(crate) fn answered(&mut self, number: u64) -> Option<Forward> {
         let forward = self.sent.remove(&number)?;
-        self.window.answered(&forward.trigger);
+        self.window.answered(&forward.trigger, forward.bars());
         Some(forward)
     }
 

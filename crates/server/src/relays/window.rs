@@ -45,8 +45,8 @@ pub(super) struct Window {
 struct Asked {
     count: usize,
     bytes: usize,
-    /// What the client asks next comes behind what is there, which may have to be sent once more.
-    is_barred: bool,
+    /// How many of those may have to be sent once more: what the client asks next comes behind them.
+    bars: usize,
 }
 
 impl Window {
@@ -116,7 +116,7 @@ impl Window {
             let Some(session) = trigger.origin.session() else { return Some(place) };
             let asked = self.at_source.get(&session);
             let (bytes, is_barred) =
-                asked.map_or((0, false), |asked| (asked.bytes, asked.is_barred));
+                asked.map_or((0, false), |asked| (asked.bytes, asked.bars > 0));
             let has_room = bytes == 0 || bytes + trigger.message.len() <= CLIENT_BYTES_MAX;
             let must_wait = is_barred || self.alone.contains(&place) && self.has_some_of(session);
             let is_next = has_room && !must_wait && !self.held.contains_key(&session);
@@ -183,15 +183,16 @@ impl Window {
         let asked = self.at_source.entry(session).or_default();
         asked.count += 1;
         asked.bytes += trigger.message.len();
-        asked.is_barred |= bars;
+        asked.bars += usize::from(bars);
     }
 
-    /// The source has answered, and may have more of that client.
-    pub(super) fn answered(&mut self, trigger: &Trigger) {
+    /// The source has answered what was [`Self::sent`] so, and may have more of that client.
+    pub(super) fn answered(&mut self, trigger: &Trigger, bars: bool) {
         let Some(session) = trigger.origin.session() else { return };
         let asked = self.at_source.get_mut(&session).expect("what is answered was sent");
         asked.count -= 1;
         asked.bytes -= trigger.message.len();
+        asked.bars -= usize::from(bars);
         if asked.count == 0 {
             self.at_source.remove(&session);
         }
@@ -305,11 +306,11 @@ mod tests {
         ]);
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0, 1, 3, 5]);
-        window.answered(requests.of(3));
+        window.answered(requests.of(3), false);
         assert_eq!(requests.send(&mut window), [0; 0]);
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [2], "what is short comes behind what is long");
-        window.answered(requests.of(1));
+        window.answered(requests.of(1), false);
         assert_eq!(requests.send(&mut window), [4]);
     }
 
@@ -319,9 +320,9 @@ mod tests {
         let requests = Requests::new(&[(1, long, false), (1, long, false), (1, 9, false)]);
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0]);
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [1]);
-        window.answered(requests.of(1));
+        window.answered(requests.of(1), false);
         assert_eq!(requests.send(&mut window), [2]);
     }
 
@@ -336,9 +337,9 @@ mod tests {
         ]);
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0, 3]);
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [1]);
-        window.answered(requests.of(3));
+        window.answered(requests.of(3), false);
         assert_eq!(requests.send(&mut window), [2, 4]);
     }
 
@@ -354,13 +355,13 @@ mod tests {
         ]);
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0, 3, 4]);
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [0; 0]);
-        window.answered(requests.of(4));
+        window.answered(requests.of(4), false);
         assert_eq!(requests.send(&mut window), [1, 2]);
-        window.answered(requests.of(2));
+        window.answered(requests.of(2), false);
         assert_eq!(requests.send(&mut window), [0; 0]);
-        window.answered(requests.of(1));
+        window.answered(requests.of(1), false);
         assert_eq!(requests.send(&mut window), [5]);
     }
 
@@ -386,22 +387,25 @@ mod tests {
         window.go_alone(1);
         assert_eq!(requests.send(&mut window), [0, 2]);
         assert!(window.has_some_of(SessionId(1)) && !window.has_some_of(SessionId(3)));
-        window.answered(requests.of(2));
+        window.answered(requests.of(2), false);
         assert_eq!(requests.send(&mut window), [0; 0]);
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [1, 3]);
     }
 
     #[test]
     fn what_may_have_to_be_sent_once_more_has_the_rest_wait() {
-        let requests = Requests::new(&[(1, 9, false), (1, 9, false), (2, 9, false)]);
+        // Something else of the client stays with the source.
+        let requests = Requests::new(&[(1, 9, false), (1, 9, false), (1, 9, false), (2, 9, false)]);
         let mut window = requests.window();
-        window.leave(0, requests.of(0));
-        window.sent(requests.of(0), true);
-        assert_eq!(requests.send(&mut window), [2]);
-        window.answered(requests.of(0));
-        window.enter(0);
-        assert_eq!(requests.send(&mut window), [0, 1]);
+        for (place, bars) in [(0, false), (1, true)] {
+            window.leave(place, requests.of(place));
+            window.sent(requests.of(place), bars);
+        }
+        assert_eq!(requests.send(&mut window), [3]);
+        window.answered(requests.of(1), true);
+        window.enter(1);
+        assert_eq!(requests.send(&mut window), [1, 2]);
     }
 
     #[test]
@@ -411,7 +415,7 @@ mod tests {
         window.go_alone(1);
         assert_eq!(requests.send(&mut window), [0, 2]);
         window.keeps_early(SessionId(1));
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [0; 0]);
         window.gives_early(SessionId(1));
         assert_eq!(requests.send(&mut window), [1]);
@@ -428,7 +432,7 @@ mod tests {
         let mut window = requests.window();
         assert_eq!(requests.send(&mut window), [0]);
         window.leave(1, requests.of(1));
-        window.answered(requests.of(0));
+        window.answered(requests.of(0), false);
         assert_eq!(requests.send(&mut window), [2]);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_json::Text;
+use weir_wire::Message;
 
 use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
@@ -66,6 +67,23 @@ impl Server {
             || his.iter().any(|trigger| trigger.is_under(&name, is_held))
     }
 
+    /// The database in which a write has run, and is not decided, that a session has asked for under the lock that it gives
+    /// up with this message. What has run holds up nothing else that its session asks.
+    pub(super) fn comes_behind_own_write(&self, id: SessionId, message: Text<'_>) -> Option<DbId> {
+        if !self.sessions.has_locks(id) {
+            return None;
+        }
+        let Ok(Message::Request { method: "unlock", params, .. }) = Message::parse(message) else {
+            return None;
+        };
+        let name = params.elements()?.next()?.str()?;
+        let is_held = |held: &Held| held.name == name && self.sessions.is_held(held);
+        let is_his =
+            |trigger: &Trigger| trigger.origin.is_of(id) && trigger.is_under(&name, is_held);
+        let mut dbs = self.databases.iter().map(|(db, _)| db);
+        dbs.find(|db| self.databases.has_run(*db).any(is_his))
+    }
+
     /// Whether others have asked for something under a lock that is not decided, or not known here: they have had it before.
     fn are_others_under_lock(&self, id: SessionId, name: &str) -> bool {
         let is_of_other = |trigger: &&Trigger| {
@@ -116,14 +134,16 @@ impl Server {
 
     /// Tells a session, if it has not left, of its locks, or has it wait for what comes before that.
     pub(super) fn tell_of_locks_of(&mut self, id: SessionId) {
-        if self.sessions.count_lock_news(id) == 0 {
+        let count = self.sessions.count_lock_news(id);
+        if count == 0 {
             return;
         }
+        let is_late = |name: &String| self.are_others_under_lock(id, name);
         let new = self.sessions.new_locks(id).map(str::to_owned);
-        let (late, own): (BTreeSet<String>, BTreeSet<String>) =
-            new.partition(|name| self.are_others_under_lock(id, name));
+        let (mut late, own): (BTreeSet<String>, BTreeSet<String>) = new.partition(is_late);
+        late.extend(self.sessions.lock_repeats(id).filter(|name| is_late(name)).cloned());
         // There may be thousands, of which nobody knows for how long.
-        if late.len() == self.sessions.count_lock_news(id) || !self.is_told(id) {
+        if late.len() == count || !self.is_told(id) {
             return self.sessions.keep_lock_news(id);
         }
         self.sessions.tell_lock_news(&mut self.shell, id, |name| late.contains(name));

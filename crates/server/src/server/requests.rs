@@ -192,6 +192,9 @@ impl Server {
         message: TextBuf,
         locks: Option<Vec<Held>>,
     ) {
+        if let Some(db) = self.comes_behind_own_write(id, message.text()) {
+            return self.await_own_write(id, Incoming::Checked(message), db);
+        }
         let db = match Message::parse(message.text()) {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),

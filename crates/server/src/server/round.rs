@@ -512,6 +512,13 @@ impl Server {
         self.round.push(db, Turn::UnderLocks { session, locks });
     }
 
+    /// A session's `unlock`, and what comes behind that, waits for what it has asked for under the lock.
+    pub(super) fn await_own_write(&mut self, session: SessionId, message: Incoming, db: DbId) {
+        let (reason, lane) = (Reason::Turn, Lane::Unlock);
+        self.sessions.hold(session, reason, lane);
+        self.round.push(db, Turn::Request { session, message, reason, lane });
+    }
+
     /// A request comes behind what its session is to be told, when that has its turn.
     pub(super) fn await_own_turn(&mut self, session: SessionId, message: Incoming, db: DbId) {
         let (reason, lane) = (Reason::Turn, Lane::Db(db));

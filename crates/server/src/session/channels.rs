@@ -35,6 +35,7 @@ impl Sessions {
                 locks: Default::default(),
                 lock_bytes: 0,
                 lock_news: Default::default(),
+                lock_repeats: Default::default(),
                 watched: Watched::never(),
                 asks_by_us: None,
                 gate: of.gate.of_channel(),

@@ -352,7 +352,8 @@ impl Gate {
 
     /// Whether an `unlock` waits for what is asked for under the lock.
     pub(super) fn has_unlock(&self) -> bool {
-        self.queue.iter().any(|queued| queued.lane == Lane::Unlock)
+        let is_queued = self.queue.iter().any(|queued| queued.lane == Lane::Unlock);
+        is_queued || self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock)
     }
 
     /// An `unlock` waits no more for what is asked for under the lock.

@@ -205,6 +205,11 @@ impl Sessions {
         self.locks.owner(name) == Some(id.connection())
     }
 
+    /// Whether a session owns locks, or waits for some.
+    pub(crate) fn has_locks(&self, id: SessionId) -> bool {
+        self.get(id.connection()).is_some_and(|session| !session.locks.is_empty())
+    }
+
     /// Who owns the lock.
     pub(crate) fn lock_owner(&self, name: &str) -> Option<SessionId> {
         self.locks.owner(name)
@@ -382,6 +387,7 @@ impl Sessions {
         };
         // What comes behind the answer is of a lock that is asked for anew.
         session.lock_news.remove(&name);
+        session.lock_repeats.remove(&name);
         session.lock_bytes -= bytes;
         self.locks.bytes -= bytes;
         self.note_kept(id, 0);
@@ -398,20 +404,19 @@ impl Sessions {
 
     /// Tells a session of a lock: that it is its own, once it has been told what comes before that. One that does not
     /// read is told later of the last two things that have happened to it: how it ended, and that it was stolen, if it was.
-    /// An owner who has been told is told so again when somebody else waits no more, as by the reference; but not later: by
-    /// then he may have lost it.
+    /// An owner who has been told is told so again when somebody else waits no more, as by the reference, behind what he is to
+    /// be told by then; but that is no news, and comes to nothing if something happens to the lock before.
     fn notify_lock(&mut self, shell: &mut Shell, id: SessionId, method: &'static str, lock: &str) {
         let takes_notices = self.takes_notices(shell, id);
         let Some(session) = self.by_id.get_mut(&id) else { return };
         let has_news = session.lock_news.contains_key(lock);
-        let is_repeated = method == LOCKED && session.locks[lock].is_owned;
-        if (method == STOLEN || is_repeated) && !has_news {
-            if takes_notices {
-                return session.tell_lock(shell, id, lock, method);
-            }
-            if is_repeated {
-                return;
-            }
+        if method == LOCKED && session.locks[lock].is_owned && !has_news {
+            session.lock_repeats.insert(lock.to_owned());
+            return self.keep_lock_news(id);
+        }
+        session.lock_repeats.remove(lock);
+        if method == STOLEN && takes_notices && !has_news {
+            return session.tell_lock(shell, id, lock, method);
         }
         let news = session.lock_news.entry(lock.to_owned()).or_default();
         if news.last() != Some(&method) {
@@ -430,7 +435,12 @@ impl Sessions {
 
     /// Of how many locks a session that has not left has to be told.
     pub(crate) fn count_lock_news(&self, id: SessionId) -> usize {
-        self.get(id).map_or(0, |session| session.lock_news.len())
+        self.get(id).map_or(0, |session| session.lock_news.len() + session.lock_repeats.len())
+    }
+
+    /// Locks of which their owner is to be told again that they are his.
+    pub(crate) fn lock_repeats(&self, id: SessionId) -> impl Iterator<Item = &String> {
+        self.get(id).into_iter().flat_map(|session| &session.lock_repeats)
     }
 
     /// Takes the sessions that have to be told of locks: the caller tells each, or has it kept.
@@ -475,6 +485,11 @@ impl Sessions {
         session.lock_news = later;
         for (lock, news) in now {
             news.into_iter().for_each(|method| session.tell_lock(shell, id, &lock, method));
+        }
+        let repeats: Vec<String> =
+            session.lock_repeats.extract_if(.., |lock| !waits(lock)).collect();
+        for lock in repeats {
+            session.tell_lock(shell, id, &lock, LOCKED);
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Session {
     lock_bytes: usize,
     /// What has happened to them that the session could not be told.
     lock_news: BTreeMap<String, SmallVec<[&'static str; 2]>>,
+    /// Locks of which it is to be told once more that they are its own.
+    lock_repeats: BTreeSet<String>,
     watched: Watched,
     /// By when the client must have asked for monitors: its own have ended with a schema.
     asks_by_us: Option<u64>,
@@ -173,6 +175,7 @@ impl Sessions {
             locks: BTreeMap::new(),
             lock_bytes: 0,
             lock_news: BTreeMap::new(),
+            lock_repeats: BTreeSet::new(),
             watched,
             asks_by_us: None,
             gate: Gate::default(),
