@@ -90,3 +90,7 @@ pub(crate) fn earliest<const N: usize>(moments: [Option<u64>; N]) -> Option<u64>
     let first = moments.map(|at| at.unwrap_or(u64::MAX)).into_iter().fold(u64::MAX, u64::min);
     (first < u64::MAX).then_some(first)
 }
+
+/// The place of a request for others (leaders of clusters, sources of relays) among those of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(pub(crate) u64);

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use weir_data::{Error, Uuid, UuidSource};
 
-use crate::ids::{DbId, SessionId};
-use crate::session::order::Ticket;
+use crate::ids::{DbId, SessionId, Ticket};
 
 /// Who a client is: travels with its requests, wherever they are executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -25,11 +25,10 @@ use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
 use crate::database::waiting::Moment;
 use crate::database::{Databases, Db};
-use crate::ids::{DbId, SessionId, WorkId};
+use crate::ids::{DbId, SessionId, Ticket, WorkId};
 use crate::origin::Asker;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
-use crate::session::order::Ticket;
 use crate::shell::Shell;
 use crate::work::{Followed, Garbage, Read, Request, Rest, Work, Write, Written};
 
@@ -80,7 +79,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// Whether this server has decided it, and it comes before another one to the same session. Those that others decide have
     /// an order of their own.
-    pub(crate) fn is_decided_here_before(&self, other: &Answer) -> bool {
+    pub(crate) fn is_decided_here_before(&self, other: &Self) -> bool {
         let is_own = self.session == other.session && self.ticket.is_none();
         is_own && self.place <= other.place
     }

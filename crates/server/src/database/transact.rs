@@ -13,14 +13,13 @@ use crate::database::trigger::Trigger;
 use crate::database::waiting::{Moment, kept_bytes};
 use crate::database::{Databases, Db};
 use crate::effect::Level;
-use crate::ids::{DbId, SessionId};
+use crate::ids::{DbId, SessionId, Ticket};
 use crate::once::Once;
 use crate::origin::{Asker, Identity, Origin};
 use crate::reply::error_text;
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
-use crate::session::order::Ticket;
 use crate::shell::Shell;
 use crate::work::{Made, MadeRecord, append_error, operations};
 

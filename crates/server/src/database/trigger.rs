@@ -7,12 +7,12 @@ use weir_data::Error;
 use weir_json::TextBuf;
 
 use crate::database::attempts::Way;
+use crate::ids::Ticket;
 use crate::once::Once;
 use crate::origin::Origin;
 use crate::session::Sessions;
 use crate::session::gate::Reason;
 use crate::session::locks::Held;
-use crate::session::order::Ticket;
 use crate::work::{asserted, operations};
 
 /// What has come of a request that ran in a leader's batch.

@@ -11,14 +11,13 @@ use weir_monitor::LateBodies;
 
 use crate::configuration::Configuration;
 use crate::database::{Answer, Db, Done, Next, Trigger, note_waited};
-use crate::ids::{CommandId, DbId, SessionId, WorkId};
+use crate::ids::{CommandId, DbId, SessionId, Ticket, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
 use crate::server::Server;
 use crate::server::requests::changes_conditions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
 use crate::session::message::{About, Incoming, Marks};
-use crate::session::order::Ticket;
 use crate::work::{ConversionError, Garbage, Piece};
 
 /// What runs once its database is decided.

@@ -6,12 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{DbId, SessionId};
+use crate::ids::{DbId, SessionId, Ticket};
 use crate::session::{Session, Sessions};
-
-/// The place of a request for others among those of its session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
 
 /// What is known of a request that has not been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,14 +16,13 @@ use crate::clusters::repetitions::Attempt;
 use crate::clusters::window::Way;
 use crate::clusters::{AGAIN_US, Part, Told};
 use crate::database::{Answer, Databases, Trigger, server_db};
-use crate::ids::{DbId, SessionId};
+use crate::ids::{DbId, SessionId, Ticket};
 use crate::once::Once;
 use crate::origin::{Asker, Identity, Origin};
 use crate::outbound;
 use crate::reply::error_text;
 use crate::server::Server;
 use crate::session::locks::Held;
-use crate::session::order::Ticket;
 use crate::text_limit::{TEXT_BYTES_MAX, too_long};
 use crate::work::Nature;
 
