@@ -188,3 +188,25 @@ impl World {
         self.checks.counts.served += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Faults;
+
+    /// Nobody writes, and heartbeats are a third of a second from each other.
+    #[test]
+    fn a_follower_with_nothing_to_do_asks_its_leader_at_once_what_is_committed() {
+        let faults = Faults { sync_us: 300, delay_us: 300, ..Faults::default() };
+        let mut world = World::new(1, 3, faults);
+        world.forget_clients();
+        world.run_for(5000);
+        for (n, pause_ms) in [(0, 10), (1, 70), (2, 130), (0, 190), (1, 250), (2, 310), (1, 20)] {
+            world.run_for(pause_ms);
+            let asked_us = world.now_us;
+            assert_eq!(world.result_of(n, "weir_sync", &json!(["Sim", 5000])), json!({}));
+            let took_ms = (world.now_us - asked_us) / 1000;
+            assert!(took_ms <= 60, "server {n} has answered after {took_ms} ms");
+        }
+    }
+}

@@ -89,8 +89,10 @@ impl Server {
             let number = self.states.ask(db, (leader, term));
             let part = self.clusters.part_mut(db);
             if !part.member.send_request(leader, Message::WhatIsCommitted(number).write()) {
-                self.states.ask_again(db, now_us + AGAIN_US);
+                return self.states.ask_again(db, now_us + AGAIN_US);
             }
+            // Else it would leave with the next tick.
+            self.run_member(db);
         } else {
             self.states.ask_later(now_us + AGAIN_US);
         }
