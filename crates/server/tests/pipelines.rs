@@ -360,7 +360,7 @@ fn who_is_told_that_a_lock_is_his_has_been_told_what_its_last_owner_wrote() {
     }
 }
 
-/// It may have to run again, and somebody else would have the lock by then.
+/// A write that is not decided may have to run again, and somebody else would have its lock by then.
 #[test]
 fn a_lock_is_given_up_behind_what_is_being_written_under_it() {
     let (mut shell, one, two) = start();

@@ -84,7 +84,7 @@ impl Window {
         *self.early.entry(session).or_default() += 1;
     }
 
-    /// That state has come.
+    /// An answer to a client is given, for the state that it is of has come.
     pub(super) fn gives_early(&mut self, session: SessionId) {
         let count = self.early.get_mut(&session).expect("the answer was kept");
         *count -= 1;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_json::Text;
-use weir_wire::Message;
 
 use crate::database::Trigger;
 use crate::ids::{DbId, SessionId};
@@ -68,14 +67,11 @@ impl Server {
     }
 
     /// The database in which a write has run, and is not decided, that a session has asked for under the lock that it gives
-    /// up with this message. What has run holds up nothing else that its session asks.
-    pub(super) fn comes_behind_own_write(&self, id: SessionId, message: Text<'_>) -> Option<DbId> {
+    /// up with these parameters of `unlock`. What has run holds up nothing else that its session asks.
+    pub(super) fn comes_behind_own_write(&self, id: SessionId, params: Text<'_>) -> Option<DbId> {
         if !self.sessions.has_locks(id) {
             return None;
         }
-        let Ok(Message::Request { method: "unlock", params, .. }) = Message::parse(message) else {
-            return None;
-        };
         let name = params.elements()?.next()?.str()?;
         let is_held = |held: &Held| held.name == name && self.sessions.is_held(held);
         let is_his =

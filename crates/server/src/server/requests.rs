@@ -192,13 +192,15 @@ impl Server {
         message: TextBuf,
         locks: Option<Vec<Held>>,
     ) {
-        if let Some(db) = self.comes_behind_own_write(id, message.text()) {
-            return self.await_own_write(id, Incoming::Checked(message), db);
-        }
         let db = match Message::parse(message.text()) {
             Err(malformed) => return self.protocol_error(id, &malformed.to_string()),
             Ok(Message::Reply { id: reply, .. }) => return self.unasked(id, "reply", reply),
             Ok(Message::Error { id: reply, .. }) => return self.unasked(id, "error", reply),
+            Ok(Message::Request { method: "unlock", params, .. })
+                if let Some(db) = self.comes_behind_own_write(id, params) =>
+            {
+                return self.await_own_write(id, Incoming::Checked(message), db);
+            }
             Ok(Message::Request { method, params, id: request })
                 if let Some(Ok(asked)) = Transaction::of(method, params) =>
             {

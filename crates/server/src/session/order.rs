@@ -1,8 +1,8 @@
 //! In which order what a session has asked of others is answered: leaders of clusters, sources of relays.
 //!
-//! Those may be asked again, and of what has come of a request, and they may answer what changes nothing before what
-//! does, so that the answer to a later request of a session can be known first. It waits here then. Only what may wait for
-//! rows is passed by, as at a server that decides by itself, until it has been decided.
+//! A leader or a source may be asked for a request again, or what has come of it, and may answer what changes nothing before
+//! what does: so the answer to a later request of a session can be known first. That answer waits here for the earlier ones.
+//! Only a request that may wait for rows (`wait`) is passed by, as at a server that decides by itself, until it is decided.
 
 use std::collections::BTreeMap;
 
