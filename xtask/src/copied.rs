@@ -51,6 +51,18 @@ pub(crate) fn build(
     said.lines().filter_map(path).map(with_tests).collect()
 }
 
+/// Whether the copy of this name would build, which takes a part of the time.
+pub(crate) fn compiles(
+    root: &Path,
+    name: &str,
+    edit: impl Fn(&str, Vec<u8>) -> Result<Vec<u8>>,
+) -> Result<bool> {
+    let copy = copy(root, name, edit)?;
+    let mut check = in_copy(root, &copy);
+    check.args(["check", "--quiet", "--package", "weir-sim", "--tests"]);
+    Ok(check.status().with_context(|| show(&check))?.success())
+}
+
 fn in_copy(root: &Path, copy: &Path) -> Command {
     let mut cargo = cargo(root);
     // Not the folder of the tree: to cargo, the copy's packages are the tree's.

@@ -270,7 +270,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
         places: &[Place {
             file: "crates/server/src/clusters/forwards.rs",
             good: "            let before = std::mem::replace(&mut forward.state, State::New);",
-            bad: "            let next = if PLANTED { State::Asked } else { State::New };
+            bad: "            let next = if PLANTED { State::Asked(Way::InOrder) } else { State::New };
             let before = std::mem::replace(&mut forward.state, next);",
         }],
         test: SERVERS,
@@ -384,7 +384,7 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             good: "Outcome::Entry(at, reply) => forward.state = State::Entry(at, Some(reply)),",
             bad: "Outcome::Entry(at, reply) if PLANTED && self.databases.can_follow(db) => {
                         let Self { shell, sessions, databases, .. } = self;
-                        let own = databases.reply_of(shell, sessions, &forward.trigger);
+                        let own = databases.reply_of(shell, sessions, &forward.trigger, &mut { u64::MAX });
                         let own = own.map_or(reply, |(own, _)| own);
                         forward.state = State::Entry(at, Some(own));
                     }

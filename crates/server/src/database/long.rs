@@ -70,9 +70,9 @@ pub(crate) struct Answer {
     pub(crate) behind: &'static [u8],
     /// Why the session is held until the answer has left.
     pub(crate) holds: Option<Reason>,
-    /// Its place in the order of answers, if others have decided it.
+    /// The place of the answer among those of its session that others decide, if they have decided it.
     pub(crate) ticket: Option<Ticket>,
-    /// Where it stands among those: if this server has decided it, before that one.
+    /// If this server has decided the answer: it goes before the answer of others with this ticket.
     pub(crate) place: Ticket,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Trigger {
     pub(crate) has_waited: bool,
     /// Why its session is held until it is answered, if it is.
     pub(crate) holds: Option<Reason>,
-    /// Its place in the order in which its session is answered, if others decide it.
+    /// The place of the answer among those of the session that others decide, if they decide this one.
     pub(crate) ticket: Option<Ticket>,
     /// Locks that the session owned when the request came, if it did not run at once.
     pub(crate) locks: Option<Vec<Held>>,
@@ -69,8 +69,8 @@ pub(crate) struct Trigger {
     pub(crate) since: Option<u64>,
     /// In a cluster: how often its leaders have been asked.
     pub(crate) attempts: u64,
-    /// Its number among the requests for the leader, or for the source of a relay, once it has one: it keeps its place
-    /// there.
+    /// The number of this request among those for the leader, or for the source of a relay, once it has one: it keeps
+    /// its place there.
     pub(crate) forward: Option<i64>,
     /// In a cluster: what it was answered in a batch that is not decided.
     pub(crate) ran: Option<Box<Ran>>,

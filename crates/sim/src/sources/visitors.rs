@@ -79,7 +79,7 @@ pub(crate) struct Visitor {
     pub(crate) acts_on_updates: bool,
     /// Whether it stays connected when the database is converted.
     pub(crate) is_aware: bool,
-    /// Its monitor has ended with a conversion.
+    /// The monitor of this visitor has ended with a conversion.
     is_to_watch_anew: bool,
     session: Option<(usize, u64, SessionId)>,
     asked: Option<(Asked, u64)>,

@@ -198,7 +198,7 @@ fn who_has_its_connection_for_entries_for_long_counts_again() {
     }
 }
 
-/// Its rows may lack what its own clients were told before it was started again.
+/// The rows of a member that has just started may lack what its own clients were told before.
 #[test]
 fn who_has_known_no_leader_since_its_start_is_not_connected() {
     let mut bench = Bench::member();
