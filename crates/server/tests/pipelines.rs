@@ -391,6 +391,49 @@ fn a_lock_is_given_up_behind_what_is_being_written_under_it() {
     assert_eq!(received(&mut shell, two), [3, 4]);
 }
 
+/// `unlock` waits for its turn, and so do the locks of what comes behind it.
+#[test]
+fn what_is_asked_for_behind_unlock_is_not_under_the_lock() {
+    for name in ["b".to_owned(), "b".repeat(1 << 20)] {
+        let (mut shell, one, _) = start();
+        let guarded = |name: &str| format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert(name));
+        let messages = [
+            request(1, "lock", json!(["l"])),
+            transact(2, &guarded("a")),
+            request(3, "unlock", json!(["l"])),
+            transact(4, &guarded(&name)),
+        ];
+        send(&mut shell, one, &messages);
+        (0..2).for_each(|_| disk_is_done(&mut shell));
+        let told = shell.received(one);
+        assert!(told.len() == 4 && told[3].contains("not owner"), "{told:?}");
+        assert_eq!(ports(&mut shell), ["a"]);
+    }
+}
+
+#[test]
+fn a_lock_is_given_up_behind_what_is_being_written_under_it_in_each_database() {
+    for first in [0, 1] {
+        let (mut shell, one, two) = start();
+        shell.slow_files.insert(OTHER_PATH.to_owned());
+        send(&mut shell, one, &[request(1, "lock", json!(["l"]))]);
+        send(&mut shell, two, &[request(1, "lock", json!(["l"]))]);
+        let guarded = format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("a"));
+        let messages =
+            [transact(2, &guarded), on_other(3, &guarded), request(4, "unlock", json!(["l"]))];
+        send(&mut shell, one, &messages);
+        received(&mut shell, two);
+        shell.do_disk(first);
+        shell.settle();
+        let told = received(&mut shell, one);
+        assert!(!told.contains(&json!(4)), "one is being written: {told:?}");
+        assert_eq!(received(&mut shell, two), Vec::<Value>::new());
+        disk_is_done(&mut shell);
+        assert!(received(&mut shell, one).contains(&json!(4)));
+        assert_eq!(received(&mut shell, two), ["locked"]);
+    }
+}
+
 /// What he asks for before that he has computed from what was there before.
 #[test]
 fn who_has_lost_a_lock_asserts_it_when_he_has_been_told_that_it_is_his_again() {

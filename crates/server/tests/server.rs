@@ -38,6 +38,7 @@ mod quiet;
 mod relay;
 mod relay_conversions;
 mod relay_locks;
+mod relay_locks_of_several;
 mod relay_order;
 mod relay_rights;
 mod relay_rings;

@@ -12,6 +12,7 @@
 //! | asked for again | the answer; the connection ends | owned, queued, out; lost |
 //! | any | somebody takes it by force here | asked for, by force, where it is not the relay's |
 //! | any | nobody here has it or waits for it | none: it is given back, once the source can be told |
+//! | any | its owner here asserts it in the database of another relay, and not in this one | none, likewise |
 //! | owned | clients here have taken turns for some time | asked for, behind others who wait at the source |
 
 use std::collections::BTreeMap;
@@ -81,6 +82,11 @@ impl SourceLocks {
     /// How often the source has said that a lock is the relay's now, or not any more, since it was asked for.
     pub(crate) fn heard(&self, name: &str) -> u64 {
         self.by_name.get(name).map_or(0, Standing::heard)
+    }
+
+    /// The locks that have been asked for.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.by_name.keys()
     }
 
     /// Whether the lock has never been asked for.

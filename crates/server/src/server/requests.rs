@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// What others may ask for of a message that waits.
-    fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
+    pub(super) fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
         let are_decided =
             || !self.sessions.get(session).expect("it has sent this").gate().changes_locks();
         match about {
@@ -172,7 +172,7 @@ impl Server {
 
     /// Handles a message whose turn it is. `locks` are those that the session owned when it came, if
     /// it had to wait.
-    fn take(&mut self, id: SessionId, message: Incoming, locks: Option<Vec<Held>>) {
+    pub(super) fn take(&mut self, id: SessionId, message: Incoming, locks: Option<Vec<Held>>) {
         match message {
             Incoming::Raw(bytes) if bytes.len() >= EXAMINE_BYTES_MIN => {
                 self.check(id, bytes, locks);

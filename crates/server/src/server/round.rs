@@ -17,7 +17,7 @@ use crate::server::Server;
 use crate::server::requests::changes_conditions;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::Held;
-use crate::session::message::{About, Incoming, Marks};
+use crate::session::message::{About, Incoming};
 use crate::work::{ConversionError, Garbage, Piece};
 
 /// What runs once its database is decided.
@@ -389,11 +389,16 @@ impl Server {
                 if sessions.has(session) && has_earlier {
                     // What came before it is not answered yet: it waits for its own updates, could not be
                     // written and has become long when it ran again, or was in a batch that was given up.
-                    let lane = self.lane_of(session, &About::of(&message));
-                    // It is no transaction.
-                    return self.sessions.put_back(session, message, lane, Marks::default());
+                    let about = About::of(&message);
+                    let (lane, marks) =
+                        (self.lane_of(session, &about), self.marks_of(session, &about));
+                    return self.sessions.put_back(session, message, lane, marks);
                 }
-                self.request(session, message);
+                match lane {
+                    // It may come behind what has run in another database as well.
+                    Lane::Unlock => self.take(session, message, None),
+                    _ => self.request(session, message),
+                }
             }
             Turn::UnderLocks { session, .. } => {
                 databases.release(shell, sessions, session, Reason::Turn, Lane::Db(db));

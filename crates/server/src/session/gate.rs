@@ -194,9 +194,10 @@ impl Gate {
         self.holds.iter().any(|(reason, _)| *reason == Reason::Source)
     }
 
-    /// Whether a message waits by which the session asks for a lock, or gives one up.
+    /// Whether a message waits by which the session asks for a lock, or gives one up, here or for its turn.
     pub(crate) fn changes_locks(&self) -> bool {
-        self.queue.iter().any(|queued| queued.marks.changes_locks)
+        let is_unlock = self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock);
+        is_unlock || self.queue.iter().any(|queued| queued.marks.changes_locks)
     }
 
     /// Whether anything waits, or would.

@@ -95,6 +95,8 @@ struct Queue {
     turn: u64,
     /// The owner was told in this turn that others have the lock at the source of a relay.
     is_lost: bool,
+    /// The relays' databases in which the owner has asserted it, if there are several.
+    asserted_in: BTreeSet<DbId>,
 }
 
 /// All lock queues.
@@ -138,6 +140,14 @@ impl Locks {
         self.ended.retain(|(session, ended, _)| ended != name || Some(*session) == owner);
     }
 
+    /// A turn of somebody else begins.
+    fn change_owner(&mut self, name: &str) {
+        self.begin_turn(name);
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.asserted_in.clear();
+        }
+    }
+
     /// Queues at the end; true if that made the session the owner.
     fn lock(&mut self, name: &str, session: SessionId) -> bool {
         let queue = self.queues.entry(name.to_owned()).or_default();
@@ -158,14 +168,14 @@ impl Locks {
             queue.pop_front();
         }
         queue.push_front((session, LockMode::Steal));
-        self.begin_turn(name);
+        self.change_owner(name);
         victim.map(|(session, _)| session)
     }
 
     /// Leaves the queue. Returns the owner from now on, even if it was that before: clients count
     /// on being told, unless others have the lock. A thief who was robbed is in no queue any more, and nobody hears of it.
     fn unlock(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
-        let Queue { sessions, turn, is_lost } = self.queues.get_mut(name)?;
+        let Queue { sessions, turn, is_lost, .. } = self.queues.get_mut(name)?;
         let at = sessions.iter().position(|(waiter, _)| *waiter == session)?;
         sessions.remove(at);
         let owner = sessions.front().map(|(session, _)| *session);
@@ -181,7 +191,7 @@ impl Locks {
                 self.queues.remove(name);
                 self.turns += 1;
             }
-            Some(_) if at == 0 => self.begin_turn(name),
+            Some(_) if at == 0 => self.change_owner(name),
             Some(_) if *is_lost => return None,
             Some(_) => {}
         }
@@ -234,7 +244,21 @@ impl Sessions {
         self.locks.owner(name).is_some()
     }
 
-    /// How often a turn of any lock has begun or ended: while that stays the same, so does who owns which.
+    /// The owner of a lock asserts it in the database of a relay, of which there are several.
+    pub(crate) fn note_asserted(&mut self, name: &str, db: DbId) {
+        let Some(queue) = self.locks.queues.get_mut(name) else { return };
+        if queue.asserted_in.insert(db) {
+            self.locks.turns += 1;
+        }
+    }
+
+    /// Whether the owner of a lock has asserted it in the database of a relay.
+    pub(crate) fn is_asserted_in(&self, name: &str, db: DbId) -> bool {
+        self.locks.queues.get(name).is_some_and(|queue| queue.asserted_in.contains(&db))
+    }
+
+    /// How often a turn of any lock has begun or ended, or an owner has come to assert his in another relay's database:
+    /// while that stays the same, so does who owns which and where.
     pub(crate) fn lock_changes(&self) -> u64 {
         self.locks.turns
     }

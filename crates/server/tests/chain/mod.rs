@@ -8,9 +8,11 @@ use weir_server::event::{Event, LinkId, SessionId};
 
 use super::shell::Shell;
 
-/// Where the connection of a relay to its source ends.
+/// A connection of a relay to its source.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
+    /// The relay's number.
+    from: usize,
     /// The source's number.
     to: usize,
     link: LinkId,
@@ -20,8 +22,8 @@ struct Wire {
 /// The source, a relay of it, a relay of that, and so on.
 pub(crate) struct Chain {
     pub(crate) servers: Vec<Shell>,
-    /// Of each server to its source; the first one has none.
-    wires: Vec<Option<Wire>>,
+    /// One for each database that a relay has.
+    wires: Vec<Wire>,
     /// All connections of a relay are refused.
     pub(crate) is_cut: Vec<bool>,
     /// All connections to a server are refused.
@@ -51,7 +53,7 @@ impl Chain {
     /// A source, and relays, which find the servers by their numbers (`unix:/serverN`).
     pub(crate) fn joined(servers: Vec<Shell>) -> Self {
         let mut chain = Self {
-            wires: servers.iter().map(|_| None).collect(),
+            wires: Vec::new(),
             is_cut: vec![false; servers.len()],
             is_away: vec![false; servers.len()],
             servers,
@@ -93,17 +95,26 @@ impl Chain {
             return true;
         }
         let session = self.servers[to].accept_anywhere();
-        self.wires[at] = Some(Wire { to, link, session });
+        self.wires.push(Wire { from: at, to, link, session });
         self.servers[at].event(Event::LinkUp { link });
         true
     }
 
-    /// Carries messages between a relay and its source.
+    /// Carries messages between a relay and its sources.
     fn carry(&mut self, at: usize) -> bool {
-        let Some(Wire { to, link, session }) = self.wires[at] else { return false };
+        let wires = self.wires_of(at);
+        wires.into_iter().fold(false, |has_moved, wire| self.carry_by(wire) | has_moved)
+    }
+
+    fn wires_of(&self, at: usize) -> Vec<Wire> {
+        self.wires.iter().filter(|wire| wire.from == at).copied().collect()
+    }
+
+    fn carry_by(&mut self, wire: Wire) -> bool {
+        let Wire { from: at, to, link, session } = wire;
         let Some(bytes) = self.servers[at].links.get_mut(&link).map(std::mem::take) else {
             // The relay has closed it.
-            self.wires[at] = None;
+            self.wires.retain(|wire| wire.session != session || wire.to != to);
             self.servers[to].event(Event::Closed { session, error: None });
             return true;
         };
@@ -119,30 +130,31 @@ impl Chain {
             self.servers[at].settle();
         }
         if self.servers[to].disconnected.contains(&session) {
-            self.lose(at);
+            self.cut(wire);
             return true;
         }
         has_moved
     }
 
-    /// The connection of a relay to its source ends; what is under way on it is lost.
+    /// The connections of a relay to its sources end; what is under way on them is lost.
     pub(crate) fn lose(&mut self, at: usize) {
-        let Some(Wire { to, link, session }) = self.wires[at].take() else { return };
+        self.wires_of(at).into_iter().for_each(|wire| self.cut(wire));
+    }
+
+    fn cut(&mut self, Wire { from, to, link, session }: Wire) {
+        self.wires.retain(|wire| wire.session != session || wire.to != to);
         self.servers[to].event(Event::Closed { session, error: None });
-        self.servers[at].links.remove(&link);
+        self.servers[from].links.remove(&link);
         let error = Some("Connection reset by peer".to_owned());
-        self.servers[at].event(Event::LinkDown { link, error });
+        self.servers[from].event(Event::LinkDown { link, error });
     }
 
     /// A server goes: all its connections end, and no others come.
     pub(crate) fn goes(&mut self, to: usize) {
         self.is_away[to] = true;
         self.lose(to);
-        for at in 0..self.servers.len() {
-            if self.wires[at].is_some_and(|wire| wire.to == to) {
-                self.lose(at);
-            }
-        }
+        let ended: Vec<Wire> = self.wires.iter().filter(|wire| wire.to == to).copied().collect();
+        ended.into_iter().for_each(|wire| self.cut(wire));
     }
 
     /// The server is there again.
@@ -152,12 +164,13 @@ impl Chain {
 
     /// The server that a relay is connected to.
     pub(crate) fn source_of(&self, at: usize) -> Option<usize> {
-        self.wires[at].map(|wire| wire.to)
+        self.wires_of(at).first().map(|wire| wire.to)
     }
 
     /// What a relay has said to its source arrives there, and is done; nothing comes back.
     pub(crate) fn carry_up(&mut self, at: usize) {
-        let Some(Wire { to, link, session }) = self.wires[at] else { panic!("no connection") };
+        let wires = self.wires_of(at);
+        let [Wire { to, link, session, .. }] = wires[..] else { panic!("not one connection") };
         let bytes = self.servers[at].links.get_mut(&link).map(std::mem::take).unwrap_or_default();
         for message in messages(&bytes) {
             self.servers[to].send(session, &message);
@@ -182,8 +195,14 @@ impl Chain {
 
 /// A relay with these servers to choose from; its randomness follows from its name.
 pub(crate) fn relay_of(name: &str, list: &[usize]) -> Shell {
+    relay_of_all(name, &["Net"], list)
+}
+
+/// A relay of several databases.
+pub(crate) fn relay_of_all(name: &str, databases: &[&str], list: &[usize]) -> Shell {
     let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
-    let databases = vec![format!("relay:Net:{}", list.join(","))];
+    let database = |name: &&str| format!("relay:{name}:{}", list.join(","));
+    let databases = databases.iter().map(database).collect();
     Shell::start_with(name.as_bytes().to_vec(), Config { databases, ..Config::default() })
 }
 

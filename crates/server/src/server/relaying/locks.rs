@@ -1,5 +1,7 @@
 //! Locks of clients at the source (`relays::locks`).
 
+use std::collections::BTreeSet;
+
 use weir_data::parser::is_id;
 use weir_engine::Outcome;
 use weir_upstream::follower::Output;
@@ -92,6 +94,9 @@ impl Server {
         let locks = &relays.get_mut(db).locks;
         let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
+        if relays.by_db.len() > 1 {
+            owned.iter().for_each(|held| sessions.note_asserted(&held.name, db));
+        }
         trigger.locks = Some(owned);
         let mut is_awaited = false;
         for (name, by_force) in new {
@@ -154,7 +159,7 @@ impl Server {
         if may_assert || knows {
             return may_assert;
         }
-        self.tell_owner(Some(Turn::Lost(name.to_owned())));
+        self.tell_owner(Turn::Lost(name.to_owned()));
         false
     }
 
@@ -165,8 +170,12 @@ impl Server {
         }
         for name in asserted(operations(trigger.message.text()).into_iter()) {
             if self.sessions.is_locked(&name) {
-                let turn = self.relays.get_mut(db).locks.asserted_away(&name);
-                self.tell_owner(turn);
+                if self.relays.by_db.len() > 1 {
+                    self.sessions.note_asserted(&name, db);
+                }
+                if let Some(turn) = self.relays.get_mut(db).locks.asserted_away(&name) {
+                    self.tell_owner(turn);
+                }
             }
         }
     }
@@ -227,8 +236,11 @@ impl Server {
             Turn::Back(_) => false,
         };
         let turn = turn.filter(|turn| !is_taken(turn));
-        let missed = granted.filter(|name| self.has_missed(db, name));
-        self.tell_owner(turn.or(missed.map(Turn::Back)));
+        let missed = granted.clone().filter(|name| self.has_missed(db, name));
+        self.tell_of_turn(db, turn.or(missed.map(Turn::Back)));
+        if let Some(name) = granted {
+            self.tell_owner_if_back(name);
+        }
         true
     }
 
@@ -246,13 +258,13 @@ impl Server {
     pub(super) fn lock_told(&mut self, db: DbId, name: &str, is_owned: bool) {
         let now_us = self.shell.now_us();
         let turn = self.relays.get_mut(db).locks.told(name, is_owned, now_us);
-        self.tell_owner(turn);
+        self.tell_of_turn(db, turn);
     }
 
     /// The connection has ended.
     pub(super) fn lose_locks(&mut self, db: DbId) {
         let turns = self.relays.get_mut(db).locks.disconnected();
-        turns.into_iter().for_each(|turn| self.tell_owner(Some(turn)));
+        turns.into_iter().for_each(|turn| self.tell_of_turn(db, Some(turn)));
         // What is asked for under them is not made any more.
         self.sessions.let_all_unlocks_pass();
     }
@@ -272,14 +284,20 @@ impl Server {
     /// Gives back what nobody wants any more, and asks again for what was lost. What was asked for under the locks
     /// has been looked at after so many turns of locks.
     pub(super) fn settle_locks(&mut self, db: DbId, changes: u64) {
-        let Self { shell, sessions, databases, relays, .. } = self;
-        let (now_us, relay) = (shell.now_us(), relays.get_mut(db));
-        if relay.locks.is_settled(changes, now_us) {
+        let now_us = self.shell.now_us();
+        if self.relays.get_mut(db).locks.is_settled(changes, now_us) {
             return;
         }
+        let names = self.relays.by_db[&db].locks.names();
+        let is_for_other = |name: &&String| self.is_for_other_relay(db, name);
+        let of_others: BTreeSet<String> = names.filter(is_for_other).cloned().collect();
+        let Self { sessions, databases, relays, .. } = self;
+        let relay = relays.get_mut(db);
         let may_ask = relay.follower.may_ask();
+        let is_wanted =
+            |name: &str, sessions: &Sessions| sessions.is_locked(name) && !of_others.contains(name);
         let given_up = relay.locks.give_up(may_ask, |name, may_assert| {
-            sessions.is_locked(name)
+            is_wanted(name, sessions)
                 || may_assert && is_yet_to_go(sessions, databases, (db, &relay.forwards), name)
         });
         given_up.iter().for_each(|(name, _)| sessions.forget_ended(name));
@@ -292,10 +310,38 @@ impl Server {
         for (name, _) in &again {
             self.ask_for_lock(db, name, false);
         }
+        for (name, _) in given_up {
+            self.tell_owner_if_back(name);
+        }
         if may_ask {
             self.let_others_have_turns(db);
             let Self { sessions, relays, .. } = self;
-            relays.get_mut(db).locks.settle(changes, |name| !sessions.is_locked(name));
+            relays.get_mut(db).locks.settle(changes, |name| !is_wanted(name, sessions));
+        }
+    }
+
+    /// Whether another relay of this server is to have a lock at its source, which may be the same: the lock's owner here
+    /// asserts it in that one's database, and not in this one. What he has asserted nowhere stays with one relay, as a rule
+    /// the one that has it, in case he asserts it there.
+    fn is_for_other_relay(&self, db: DbId, name: &str) -> bool {
+        let Self { sessions, relays, .. } = self;
+        if relays.by_db.len() < 2 || sessions.is_asserted_in(name, db) {
+            return false;
+        }
+        let rank = |db: &DbId, relay: &Relay| {
+            (!sessions.is_asserted_in(name, *db), !relay.locks.is_owned(name), *db)
+        };
+        let own = rank(&db, &relays.by_db[&db]);
+        let mut others = relays.by_db.iter().filter(|(_, relay)| !relay.locks.is_new(name));
+        others.any(|(other, relay)| rank(other, relay) < own)
+    }
+
+    /// A relay has given a lock up, or has come to have it. If its owner here was told that others have it at the source, and
+    /// no relay of this server waits for it, he may assert it again.
+    fn tell_owner_if_back(&mut self, name: String) {
+        let is_elsewhere = self.relays.by_db.values().any(|relay| relay.locks.is_elsewhere(&name));
+        if self.sessions.knows_of_loss(&name) && !is_elsewhere {
+            self.tell_owner(Turn::Back(name));
         }
     }
 
@@ -316,19 +362,30 @@ impl Server {
         }
     }
 
+    /// Something has become of a lock at a relay's source: its owner here hears of it, unless he asserts it in the
+    /// database of another relay.
+    fn tell_of_turn(&mut self, db: DbId, turn: Option<Turn>) {
+        let is_his = |turn: &Turn| {
+            let (Turn::Lost(name) | Turn::Back(name)) = turn;
+            !self.is_for_other_relay(db, name)
+        };
+        if let Some(turn) = turn.filter(is_his) {
+            self.tell_owner(turn);
+        }
+    }
+
     /// Who owns the lock here hears what has become of it at the source.
-    fn tell_owner(&mut self, turn: Option<Turn>) {
+    fn tell_owner(&mut self, turn: Turn) {
         let Self { shell, sessions, .. } = self;
         match turn {
-            Some(Turn::Lost(name)) => sessions.tell_owner(shell, &name, false),
-            Some(Turn::Back(name)) => {
+            Turn::Lost(name) => sessions.tell_owner(shell, &name, false),
+            Turn::Back(name) => {
                 // Who came to own it here meanwhile has not asserted it yet.
                 if !sessions.knows_of_loss(&name) {
                     sessions.tell_owner(shell, &name, false);
                 }
                 sessions.tell_owner(shell, &name, true);
             }
-            None => {}
         }
     }
 }
