@@ -79,6 +79,11 @@ impl SourceLocks {
         !self.is_new(name) && !self.is_owned(name)
     }
 
+    /// Whether the relay waits for the lock at the source.
+    pub(crate) fn is_queued(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Standing::Queued { .. }))
+    }
+
     /// How often the source has said that a lock is the relay's now, or not any more, since it was asked for.
     pub(crate) fn heard(&self, name: &str) -> u64 {
         self.by_name.get(name).map_or(0, Standing::heard)

@@ -35,22 +35,27 @@ impl Server {
             !self.are_others_under_lock(id, name) && self.is_told(id)
         });
         let relays = self.relays.by_db.len();
+        // A thief is answered at once, though he may have something yet to be told.
+        let knows_all = mode == LockMode::Wait || self.is_told(id);
         let reply = self.sessions.lock(&mut self.shell, id, params, (mode, is_free), relays)?;
-        self.note_known(id, name.as_deref());
+        self.note_known(id, name.as_deref(), knows_all);
         Ok(reply)
     }
 
     /// Whether a session has asked for something under a lock of its own that is not made yet: it has the lock until then.
     /// What waits elsewhere, at a relay's source, may wait for what the next owner does.
-    pub(super) fn has_under_lock(&self, id: SessionId, name: Text<'_>) -> bool {
-        let Some(name) = name.str().filter(|name| self.sessions.owns_lock(id, name)) else {
+    /// Who makes what is asked of the `lost` database is lost.
+    pub(super) fn has_under_lock(&self, id: SessionId, name: &str, lost: Option<DbId>) -> bool {
+        if !self.sessions.owns_lock(id, name) {
             return false;
-        };
+        }
         // What cannot be made under it, for nobody is there to make it or others have it there, need not be waited for.
         let may_be_made = |db: &DbId| {
             let relay = self.relays.get(*db);
             let part = self.clusters.part(*db);
-            relay.is_none_or(|relay| relay.follower.may_ask() && relay.locks.may_assert(&name))
+            lost != Some(*db)
+                && relay
+                    .is_none_or(|relay| relay.follower.may_ask() && relay.locks.may_assert(name))
                 && part.is_none_or(|part| part.member.leader().is_some())
         };
         let all = self.databases.iter().map(|(db, _)| db).filter(may_be_made);
@@ -62,8 +67,19 @@ impl Server {
         }
         let is_held = |held: &Held| held.name == name && self.sessions.is_held(held);
         let gate = self.sessions.get(id).expect("it has sent this").gate();
-        gate.has_coming(|marks| marks.locks.iter().flatten().any(is_held))
-            || his.iter().any(|trigger| trigger.is_under(&name, is_held))
+        let is_under = |db: Option<DbId>, locks: &[Held]| {
+            db.as_ref().is_none_or(may_be_made) && locks.iter().any(is_held)
+        };
+        gate.has_coming(is_under) || his.iter().any(|trigger| trigger.is_under(name, is_held))
+    }
+
+    /// A relay's source, or the leader of a cluster, is lost: who gives a lock up does not wait any more for what he has asked
+    /// of that database under it.
+    pub(super) fn let_unlocks_pass(&mut self, lost: DbId) {
+        for (id, names) in self.sessions.waiting_unlocks() {
+            let may_pass = !names.iter().any(|name| self.has_under_lock(id, name, Some(lost)));
+            self.sessions.let_unlock_pass(id, || may_pass);
+        }
     }
 
     /// The database in which a write has run, and is not decided, that a session has asked for under the lock that it gives
@@ -86,6 +102,7 @@ impl Server {
             let session = trigger.origin.session().map(SessionId::connection);
             session.is_some_and(|session| session != id)
         };
+        let alone = self.relay_alone();
         self.databases.iter().any(|(db, _)| {
             let relay = self.relays.get(db);
             let is_under = |trigger: &Trigger| trigger.is_under(name, |held| held.name == name);
@@ -102,9 +119,12 @@ impl Server {
             if relay.is_some_and(is_at_source) {
                 return true;
             }
-            // While its source is away nobody can know of the rest; rows that are on their way are waited for.
+            // While its source is away nobody can know of the rest; rows that are on their way are waited for, where the
+            // lock is known to be for this database.
             if !may_ask {
-                return relay.is_some_and(|relay| relay.follower.is_awaiting_rows());
+                let is_meant = |relay: &Relay| alone == Some(db) || !relay.locks.is_new(name);
+                return relay
+                    .is_some_and(|relay| is_meant(relay) && relay.follower.is_awaiting_rows());
             }
             let is_meant =
                 |trigger: &Trigger| is_under(trigger) && (relay.is_none() || !trigger.may_wait());
@@ -143,23 +163,28 @@ impl Server {
             return self.sessions.keep_lock_news(id);
         }
         self.sessions.tell_lock_news(&mut self.shell, id, |name| late.contains(name));
-        self.note_known(id, own.iter().map(String::as_str));
+        self.note_known(id, own.iter().map(String::as_str), true);
         if !late.is_empty() {
             self.sessions.keep_lock_news(id);
         }
     }
 
     /// A session may have been told just now that these locks are its own: of relays' databases it knows as much as there
-    /// has been to know. Sources that have not been asked for such a lock are when it is asserted, and others may have had it
-    /// there by then.
-    fn note_known<'n>(&mut self, id: SessionId, locks: impl IntoIterator<Item = &'n str>) {
+    /// has been to know, if it `knows_all`. Where a source is asked for such a lock when it is asserted, others may have had
+    /// it there by then.
+    fn note_known<'n>(
+        &mut self,
+        id: SessionId,
+        locks: impl IntoIterator<Item = &'n str>,
+        knows_all: bool,
+    ) {
         let Self { sessions, databases, relays, .. } = self;
-        let is_unasked = |lock: &&str| relays.by_db.values().any(|relay| relay.locks.is_new(lock));
-        let mut unasked = locks.into_iter().filter(is_unasked).peekable();
-        if unasked.peek().is_some() {
-            let shown = |db: &DbId| (*db, databases.shown(*db).unwrap_or_default());
+        let mut locks = locks.into_iter().peekable();
+        if !relays.is_empty() && locks.peek().is_some() {
+            let known = |db: &DbId| databases.shown(*db).filter(|_| knows_all);
+            let shown = |db: &DbId| (*db, known(db).unwrap_or_default());
             let as_of: Arc<AsOf> = Arc::new(relays.by_db.keys().map(shown).collect());
-            unasked.for_each(|lock| sessions.note_known(id, lock, &as_of));
+            locks.for_each(|lock| sessions.note_known(id, lock, &as_of));
         }
     }
 

@@ -112,8 +112,13 @@ impl Server {
             About::Echo if self.has_others() || self.databases.feeds_any_to(id) => Lane::Echo,
             About::Echo if self.sessions.has_unlock(id) => Lane::Aside,
             About::Cancel => Lane::Aside,
-            About::Unlock(name) if self.has_under_lock(id, *name) => Lane::Unlock,
-            About::Echo | About::None | About::Lock | About::Unlock(_) => Lane::None,
+            About::Unlock(name)
+                if name.str().is_some_and(|name| self.has_under_lock(id, &name, None)) =>
+            {
+                Lane::Unlock
+            }
+            About::Lock | About::Unlock(_) => Lane::Lock,
+            About::Echo | About::None => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }
@@ -129,12 +134,14 @@ impl Server {
                 id.write(&mut text);
                 let operations = params.elements().into_iter().flatten();
                 let owned = || self.sessions.owned_among(session, operations);
-                Marks { id: Some(text), locks: are_decided().then(owned), changes_locks: false }
+                let locks = are_decided().then(owned);
+                Marks { id: Some(text), awaits_locks: locks.is_none(), locks, ..Marks::default() }
             }
             // It may be a transaction, too big to be looked at here.
             About::Unknown => {
                 let owned = || self.sessions.owned_locks(session);
-                Marks { locks: are_decided().then(owned), ..Marks::default() }
+                let locks = are_decided().then(owned);
+                Marks { awaits_locks: locks.is_none(), locks, ..Marks::default() }
             }
             About::Lock | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
             _ => Marks::default(),
@@ -326,7 +333,8 @@ impl Server {
     ) {
         let message = Incoming::Checked(message);
         let marks = self.marks_of(channel, &About::of(&message));
-        let marks = Marks { locks: locks.or(marks.locks), ..marks };
+        let awaits_locks = locks.is_none() && marks.awaits_locks;
+        let marks = Marks { locks: locks.or(marks.locks), awaits_locks, ..marks };
         self.sessions.queue(&mut self.shell, channel, message, lane, marks);
     }
 

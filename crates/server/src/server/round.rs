@@ -392,7 +392,9 @@ impl Server {
                     let about = About::of(&message);
                     let (lane, marks) =
                         (self.lane_of(session, &about), self.marks_of(session, &about));
-                    return self.sessions.put_back(session, message, lane, marks);
+                    self.sessions.put_back(session, message, lane, marks);
+                    // It need not wait for that any more if it is `unlock`, and nobody leads.
+                    return self.sessions.look_at(session);
                 }
                 match lane {
                     // It may come behind what has run in another database as well.

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::ids::DbId;
-use crate::session::message::{Incoming, Marks};
+use crate::session::locks::Held;
+use crate::session::message::{About, Incoming, Marks};
 
 /// Most bytes of messages that wait for one session, beyond which it is not read.
 pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
@@ -82,6 +83,9 @@ pub(crate) enum Lane {
     Aside,
     /// No database.
     None,
+    /// No database, but the locks of the session: what is asked for behind it that may assert them waits, and it waits for
+    /// what was asked for before it under locks that are not known yet.
+    Lock,
     /// A database, but for a channel of the connection: it waits there.
     Channel,
     /// One database.
@@ -105,6 +109,7 @@ impl Lane {
             | Self::Echo
             | Self::Aside
             | Self::None
+            | Self::Lock
             | Self::Channel
             | Self::Unlock
             | Self::Every => None,
@@ -116,13 +121,13 @@ impl Lane {
         match (self, other) {
             (Self::Echo, Self::Echo)
             | (Self::Aside, Self::Aside | Self::Conversion(_))
-            | (Self::None, Self::None)
+            | (Self::None | Self::Lock, Self::None | Self::Lock)
             | (Self::Channel, Self::Channel) => true,
             (Self::Probe | Self::Echo | Self::Aside, _)
             | (_, Self::Probe | Self::Echo | Self::Aside) => false,
             (Self::Unlock, _) | (_, Self::Unlock | Self::Conversion(_)) => true,
-            (_, Self::None) => false,
-            (Self::None, _) => false,
+            (_, Self::Lock) => true,
+            (_, Self::None) | (Self::None | Self::Lock, _) => false,
             (Self::Every, _) | (_, Self::Every) => true,
             (Self::Channel, _) | (_, Self::Channel) => false,
             _ => self.db() == other.db(),
@@ -139,6 +144,11 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// Whether a message of this lane that has come later waits for this one.
+    fn comes_before(&self, lane: Lane) -> bool {
+        lane.waits_behind(self.lane) || lane == Lane::Lock && self.marks.awaits_locks
+    }
+
     /// What the message occupies.
     fn bytes(&self) -> usize {
         self.message.len() + self.marks.bytes() + OVERHEAD_BYTES
@@ -183,10 +193,15 @@ impl Gate {
         self.mutes(Some(db))
     }
 
-    /// Whether a message waits whose marks are meant, or a helper is at a big one, of which nobody knows yet what it is.
-    pub(crate) fn has_coming(&self, is_meant: impl Fn(&Marks) -> bool) -> bool {
+    /// Whether a message waits that is meant by its database, if that is known, and the locks that its session owned when it
+    /// came; or a helper is at a big one, of which nobody knows yet what it is.
+    pub(crate) fn has_coming(&self, is_meant: impl Fn(Option<DbId>, &[Held]) -> bool) -> bool {
         let is_checked = self.holds.iter().any(|(reason, _)| *reason == Reason::Check);
-        is_checked || self.queue.iter().any(|queued| is_meant(&queued.marks))
+        let is_it = |queued: &Queued| {
+            let locks = queued.marks.locks.as_deref();
+            locks.is_some_and(|locks| is_meant(queued.lane.db(), locks))
+        };
+        is_checked || self.queue.iter().any(is_it)
     }
 
     /// Whether the session's requests wait for the first rows of a relay.
@@ -232,7 +247,7 @@ impl Gate {
 
     /// Whether a message of this lane goes past those that wait.
     pub(super) fn may_pass(&self, lane: Lane) -> bool {
-        !self.is_held(lane) && !self.queue.iter().any(|queued| lane.waits_behind(queued.lane))
+        !self.is_held(lane) && !self.queue.iter().any(|queued| queued.comes_before(lane))
     }
 
     /// Lets a message through if nothing waits.
@@ -284,11 +299,15 @@ impl Gate {
     /// Where the first message stands that neither a reason nor another message keeps waiting.
     fn next(&self) -> Option<usize> {
         let mut before: SmallVec<[Lane; 4]> = SmallVec::new();
+        let mut are_locks_awaited = false;
         for (at, queued) in self.queue.iter().enumerate() {
             let lane = queued.lane;
-            if !self.is_held(lane) && !before.iter().any(|other| lane.waits_behind(*other)) {
+            let is_behind = lane == Lane::Lock && are_locks_awaited
+                || before.iter().any(|other| lane.waits_behind(*other));
+            if !self.is_held(lane) && !is_behind {
                 return Some(at);
             }
+            are_locks_awaited |= queued.marks.awaits_locks;
             if matches!(lane, Lane::Every | Lane::Unlock | Lane::Conversion(_)) {
                 // Everything behind it waits for it, but for this.
                 let passes = |queued: &Queued| {
@@ -357,10 +376,20 @@ impl Gate {
         is_queued || self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock)
     }
 
+    /// The locks that are to be given up behind what is asked for under them.
+    pub(super) fn unlocks(&self) -> Vec<String> {
+        let unlocks = self.queue.iter().filter(|queued| queued.lane == Lane::Unlock);
+        let names = unlocks.filter_map(|queued| match About::of(&queued.message) {
+            About::Unlock(name) => name.str().map(|name| name.into_owned()),
+            _ => None,
+        });
+        names.collect()
+    }
+
     /// An `unlock` waits no more for what is asked for under the lock.
     pub(super) fn let_unlock_pass(&mut self) {
         for queued in self.queue.iter_mut().filter(|queued| queued.lane == Lane::Unlock) {
-            queued.lane = Lane::None;
+            queued.lane = Lane::Lock;
         }
     }
 
@@ -475,7 +504,7 @@ mod tests {
         gate.hold(Reason::Closed, A);
         gate.hold(Reason::Message, Lane::Every);
         gate.push_back(message("convert"), Lane::Conversion(DbId(1)), Marks::default(), usize::MAX);
-        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
         gate.push_back(message("echo"), Lane::Echo, Marks::default(), usize::MAX);
         assert!(pop(&mut gate).is_none() && !gate.may_pass(Lane::Echo));
         gate.release(Reason::Message, Lane::Every);
@@ -489,13 +518,48 @@ mod tests {
     fn what_concerns_no_database_keeps_its_order() {
         let mut gate = Gate::default();
         gate.hold(Reason::Message, Lane::Every);
-        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
-        gate.push_back(message("unlock"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
+        gate.push_back(message("unlock"), Lane::Lock, Marks::default(), usize::MAX);
         gate.release(Reason::Message, Lane::Every);
         assert!(!gate.may_pass(Lane::None), "two came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
         assert!(!gate.may_pass(Lane::None), "one came before");
         assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
+    }
+
+    #[test]
+    fn what_may_assert_a_lock_waits_for_that_to_be_asked_for() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Turn, Lane::Unlock);
+        gate.push_back(message("list_dbs"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
+        gate.release(Reason::Turn, Lane::Unlock);
+        for lane in [A, Lane::Leader(DbId(1)), Lane::Channel, Lane::Every, Lane::Lock] {
+            assert!(!gate.may_pass(lane), "{lane:?}");
+        }
+        assert_eq!(pop(&mut gate).as_deref(), Some("list_dbs"));
+        assert!(!gate.may_pass(A));
+        assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
+        assert!(gate.may_pass(A));
+    }
+
+    #[test]
+    fn a_lock_is_asked_for_behind_what_asserts_those_of_before() {
+        let mut gate = Gate::default();
+        gate.hold(Reason::Turn, Lane::Unlock);
+        gate.push_back(message("write"), A, Marks::default(), usize::MAX);
+        let asserts = Marks { awaits_locks: true, ..Marks::default() };
+        gate.push_back(message("asserts"), A, asserts, usize::MAX);
+        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
+        gate.release(Reason::Turn, Lane::Unlock);
+        assert_eq!(pop(&mut gate).as_deref(), Some("write"));
+        gate.hold(Reason::Work, A);
+        assert_eq!(pop(&mut gate), None);
+        assert!(!gate.may_pass(Lane::Lock));
+        gate.release(Reason::Work, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("asserts"));
+        gate.hold(Reason::Work, A);
+        assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
     }
 
     #[test]
@@ -511,7 +575,7 @@ mod tests {
         for lane in [Lane::Probe, Lane::Echo, Lane::Aside] {
             assert!(gate.may_pass(lane));
         }
-        gate.push_back(message("lock"), Lane::None, Marks::default(), usize::MAX);
+        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
         assert!(pop(&mut gate).is_none());
         gate.push_back(message("cancel"), Lane::Aside, Marks::default(), usize::MAX);
         assert_eq!(pop(&mut gate).as_deref(), Some("cancel"));

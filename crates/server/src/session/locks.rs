@@ -37,7 +37,7 @@ pub(super) struct Lock {
     is_owned: bool,
     /// How often it was told that it has it now, or has it no longer.
     told: u64,
-    /// Where relays' databases were when it was told that it has it, if it has it and there are several databases.
+    /// Where relays' databases were when it was told that it has it, if it has it.
     as_of: Option<Arc<AsOf>>,
     /// What it occupies.
     bytes: usize,
@@ -95,8 +95,8 @@ struct Queue {
     turn: u64,
     /// The owner was told in this turn that others have the lock at the source of a relay.
     is_lost: bool,
-    /// The relays' databases in which the owner has asserted it, if there are several.
-    asserted_in: BTreeSet<DbId>,
+    /// The relays' databases in which the owner has asserted it, the last one last.
+    asserted_in: Vec<DbId>,
 }
 
 /// All lock queues.
@@ -244,21 +244,34 @@ impl Sessions {
         self.locks.owner(name).is_some()
     }
 
-    /// The owner of a lock asserts it in the database of a relay, of which there are several.
-    pub(crate) fn note_asserted(&mut self, name: &str, db: DbId) {
+    /// The owner of a lock asserts it in the database of a relay, which is the only one, or is to hear of that together with
+    /// the others.
+    pub(crate) fn note_asserted(&mut self, name: &str, db: DbId, is_only: bool) {
         let Some(queue) = self.locks.queues.get_mut(name) else { return };
-        if queue.asserted_in.insert(db) {
-            self.locks.turns += 1;
+        if queue.asserted_in.last() != Some(&db) {
+            queue.asserted_in.retain(|other| *other != db);
+            queue.asserted_in.push(db);
+            self.locks.turns += u64::from(!is_only);
         }
     }
 
     /// Whether the owner of a lock has asserted it in the database of a relay.
     pub(crate) fn is_asserted_in(&self, name: &str, db: DbId) -> bool {
-        self.locks.queues.get(name).is_some_and(|queue| queue.asserted_in.contains(&db))
+        self.asserted_in(name).contains(&db)
     }
 
-    /// How often a turn of any lock has begun or ended, or an owner has come to assert his in another relay's database:
-    /// while that stays the same, so does who owns which and where.
+    /// The relays' databases in which the owner of a lock has asserted it, the last one last.
+    pub(crate) fn asserted_in(&self, name: &str) -> &[DbId] {
+        self.locks.queues.get(name).map_or(&[], |queue| &queue.asserted_in)
+    }
+
+    /// A lock is another relay's at its source, or not any more.
+    pub(crate) fn note_lock_change(&mut self) {
+        self.locks.turns += 1;
+    }
+
+    /// How often a turn of any lock has begun or ended, here or at a relay's source, or an owner has come to assert his in
+    /// another relay's database: while that stays the same, so does who owns which and where.
     pub(crate) fn lock_changes(&self) -> u64 {
         self.locks.turns
     }

@@ -127,6 +127,8 @@ pub(crate) struct Marks {
     /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if
     /// what the session owns is decided by a message before it that waits, too.
     pub(crate) locks: Option<Vec<Held>>,
+    /// Which locks count for it is decided when its turn comes, by what its session owns then.
+    pub(crate) awaits_locks: bool,
     /// The session asks for a lock, or gives one up.
     pub(crate) changes_locks: bool,
 }
@@ -134,7 +136,7 @@ pub(crate) struct Marks {
 impl Marks {
     /// The marks of a `transact` request whose turn it was: which locks count for it has been decided.
     pub(crate) fn of_transaction(id: Vec<u8>, locks: Vec<Held>) -> Self {
-        Self { id: Some(id), locks: Some(locks), changes_locks: false }
+        Self { id: Some(id), locks: Some(locks), ..Self::default() }
     }
 
     /// What it occupies besides the message, in bytes.

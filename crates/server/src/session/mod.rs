@@ -332,11 +332,10 @@ impl Sessions {
         self.by_id.get(&id).is_some_and(|session| session.gate.has_unlock())
     }
 
-    /// Nobody who gives up a lock waits any more for what he has asked for under it.
-    pub(crate) fn let_all_unlocks_pass(&mut self) {
-        let meant = self.by_id.iter().filter(|(_, session)| session.gate.has_unlock());
-        let meant: Vec<SessionId> = meant.map(|(id, _)| *id).collect();
-        meant.into_iter().for_each(|id| self.let_unlock_pass(id, || true));
+    /// Sessions that give locks up behind what they have asked for under them, with the locks.
+    pub(crate) fn waiting_unlocks(&self) -> Vec<(SessionId, Vec<String>)> {
+        let waiting = self.by_id.iter().filter(|(_, session)| session.gate.has_unlock());
+        waiting.map(|(id, session)| (*id, session.gate.unlocks())).collect()
     }
 
     /// Something that a session has asked for goes elsewhere, and may wait there for the next owner of a lock, if it
@@ -350,7 +349,7 @@ impl Sessions {
     }
 
     /// Queues the session for its next message, if one may be handled.
-    fn look_at(&mut self, id: SessionId) {
+    pub(crate) fn look_at(&mut self, id: SessionId) {
         if self.by_id.get_mut(&id).is_some_and(|session| session.gate.becomes_ready()) {
             self.ready.push_back(id);
         }

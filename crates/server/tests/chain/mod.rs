@@ -195,13 +195,15 @@ impl Chain {
 
 /// A relay with these servers to choose from; its randomness follows from its name.
 pub(crate) fn relay_of(name: &str, list: &[usize]) -> Shell {
-    relay_of_all(name, &["Net"], list)
+    relay_of_all(name, &[("Net", list)])
 }
 
-/// A relay of several databases.
-pub(crate) fn relay_of_all(name: &str, databases: &[&str], list: &[usize]) -> Shell {
-    let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
-    let database = |name: &&str| format!("relay:{name}:{}", list.join(","));
+/// A relay of several databases, with the servers that it has for each.
+pub(crate) fn relay_of_all(name: &str, databases: &[(&str, &[usize])]) -> Shell {
+    let database = |(name, list): &(&str, &[usize])| {
+        let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
+        format!("relay:{name}:{}", list.join(","))
+    };
     let databases = databases.iter().map(database).collect();
     Shell::start_with(name.as_bytes().to_vec(), Config { databases, ..Config::default() })
 }

@@ -507,8 +507,9 @@ impl Server {
         if was_connected && !told.is_connected {
             // There has been no leader for long, and nobody can say when there is one again: who gives a lock up does not
             // wait for what has been asked for under it.
-            self.sessions.let_all_unlocks_pass();
+            self.let_unlocks_pass(db);
         }
+        let part = self.clusters.part_mut(db);
         let sid = part.member.id();
         let Told { is_connected, leads, index, cluster } = told;
         let state = server_db::ClusterState { is_connected, leads, index, cluster, sid };

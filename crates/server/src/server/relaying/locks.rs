@@ -94,24 +94,26 @@ impl Server {
         let locks = &relays.get_mut(db).locks;
         let new = owned.iter().map(|held| &held.name).filter(|name| locks.is_new(name));
         let new: Vec<(String, bool)> = new.map(|name| (name.clone(), by_force(name))).collect();
-        if relays.by_db.len() > 1 {
-            owned.iter().for_each(|held| sessions.note_asserted(&held.name, db));
-        }
+        let is_only = relays.by_db.len() == 1;
+        owned.iter().for_each(|held| sessions.note_asserted(&held.name, db, is_only));
         trigger.locks = Some(owned);
-        let mut is_awaited = false;
-        for (name, by_force) in new {
-            if by_force {
-                self.ask_for_lock(db, &name, true);
-            } else {
-                self.ask_for_lock_first(db, &name);
-                is_awaited = true;
-            }
-        }
-        if is_awaited {
+        if !new.is_empty() {
+            self.give_back_at_others(db);
+            new.iter().for_each(|(name, by_force)| self.ask_for_lock_first(db, name, *by_force));
             return Locked::Asked;
         }
         forward.fence = Fence::Locks;
         Locked::Goes
+    }
+
+    /// A relay is about to ask for locks. What others of this server have of them, which is not for them any more, they give
+    /// back at once: at the same source that comes before, as a rule.
+    fn give_back_at_others(&mut self, db: DbId) {
+        let others = self.relays.by_db.keys().copied().filter(|other| *other != db);
+        for other in others.collect::<Vec<_>>() {
+            let changes = self.call_back(other);
+            self.settle_locks(other, changes);
+        }
     }
 
     /// A transaction under an id that its client chose changes nothing here, for lack of rights as a rule. It may have been
@@ -163,16 +165,16 @@ impl Server {
         false
     }
 
-    /// A transaction comes while the source cannot be asked for the locks that it asserts.
+    /// A transaction comes while the source cannot be asked for the locks that it asserts: who owns them here hears that
+    /// others may have them.
     pub(super) fn assert_away(&mut self, db: DbId, trigger: &Trigger) {
         if trigger.is_conversion() {
             return;
         }
         for name in asserted(operations(trigger.message.text()).into_iter()) {
-            if self.sessions.is_locked(&name) {
-                if self.relays.by_db.len() > 1 {
-                    self.sessions.note_asserted(&name, db);
-                }
+            let session = trigger.origin.session();
+            if session.is_some_and(|session| self.sessions.owns_lock(session, &name)) {
+                self.sessions.note_asserted(&name, db, self.relays.by_db.len() == 1);
                 if let Some(turn) = self.relays.get_mut(db).locks.asserted_away(&name) {
                     self.tell_owner(turn);
                 }
@@ -187,7 +189,7 @@ impl Server {
         let Some(db) = self.relay_alone() else { return };
         let relay = self.relays.get_mut(db);
         if relay.follower.may_ask() && relay.locks.is_new(name) && is_id(name) {
-            self.ask_for_lock_first(db, name);
+            self.ask_for_lock_first(db, name, false);
         }
     }
 
@@ -200,8 +202,8 @@ impl Server {
     }
 
     /// Asks for a lock, by which what is asked for under it waits for the answer.
-    fn ask_for_lock_first(&mut self, db: DbId, name: &str) {
-        let number = self.ask_for_lock(db, name, false);
+    fn ask_for_lock_first(&mut self, db: DbId, name: &str, by_force: bool) {
+        let number = self.ask_for_lock(db, name, by_force);
         self.relays.get_mut(db).forwards.await_lock(number, name.to_owned());
     }
 
@@ -229,6 +231,7 @@ impl Server {
         let Self { shell, sessions, relays, .. } = self;
         let Relay { locks, forwards, .. } = relays.get_mut(db);
         let Some(turn) = locks.answered(number, is_owned, shell.now_us()) else { return false };
+        sessions.note_lock_change();
         let granted = forwards.lock_answered(number).filter(|name| locks.is_owned(name));
         // Who has taken the lock here since it was asked for takes it from the others when he asserts it.
         let is_taken = |turn: &Turn| match turn {
@@ -258,6 +261,7 @@ impl Server {
     pub(super) fn lock_told(&mut self, db: DbId, name: &str, is_owned: bool) {
         let now_us = self.shell.now_us();
         let turn = self.relays.get_mut(db).locks.told(name, is_owned, now_us);
+        self.sessions.note_lock_change();
         self.tell_of_turn(db, turn);
     }
 
@@ -266,7 +270,7 @@ impl Server {
         let turns = self.relays.get_mut(db).locks.disconnected();
         turns.into_iter().for_each(|turn| self.tell_of_turn(db, Some(turn)));
         // What is asked for under them is not made any more.
-        self.sessions.let_all_unlocks_pass();
+        self.let_unlocks_pass(db);
     }
 
     /// Takes back what waits at the source under locks that its clients have no longer here: the relay has them there
@@ -289,15 +293,13 @@ impl Server {
             return;
         }
         let names = self.relays.by_db[&db].locks.names();
-        let is_for_other = |name: &&String| self.is_for_other_relay(db, name);
-        let of_others: BTreeSet<String> = names.filter(is_for_other).cloned().collect();
+        let is_unwanted = |name: &&String| !self.is_wanted_at_source(db, name);
+        let unwanted: BTreeSet<String> = names.filter(is_unwanted).cloned().collect();
         let Self { sessions, databases, relays, .. } = self;
         let relay = relays.get_mut(db);
         let may_ask = relay.follower.may_ask();
-        let is_wanted =
-            |name: &str, sessions: &Sessions| sessions.is_locked(name) && !of_others.contains(name);
         let given_up = relay.locks.give_up(may_ask, |name, may_assert| {
-            is_wanted(name, sessions)
+            !unwanted.contains(name)
                 || may_assert && is_yet_to_go(sessions, databases, (db, &relay.forwards), name)
         });
         given_up.iter().for_each(|(name, _)| sessions.forget_ended(name));
@@ -315,30 +317,40 @@ impl Server {
         }
         if may_ask {
             self.let_others_have_turns(db);
-            let Self { sessions, relays, .. } = self;
-            relays.get_mut(db).locks.settle(changes, |name| !is_wanted(name, sessions));
+            self.relays.get_mut(db).locks.settle(changes, |name| unwanted.contains(name));
         }
     }
 
-    /// Whether another relay of this server is to have a lock at its source, which may be the same: the lock's owner here
-    /// asserts it in that one's database, and not in this one. What he has asserted nowhere stays with one relay, as a rule
-    /// the one that has it, in case he asserts it there.
-    fn is_for_other_relay(&self, db: DbId, name: &str) -> bool {
+    /// Whether a relay is to have a lock at its source, or to wait for it there: its owner here has asserted it in the relay's
+    /// database, or can assert it in no other. What the relay has, and its owner has asserted nowhere, stays with it in case
+    /// he asserts it there; of several relays that have it, with the first one.
+    fn is_wanted_at_source(&self, db: DbId, name: &str) -> bool {
         let Self { sessions, relays, .. } = self;
-        if relays.by_db.len() < 2 || sessions.is_asserted_in(name, db) {
-            return false;
+        let is_owned = |db: &DbId| relays.get(*db).is_some_and(|relay| relay.locks.is_owned(name));
+        let asserted_in = sessions.asserted_in(name);
+        if !sessions.is_locked(name) || self.relay_alone() == Some(db) {
+            return sessions.is_locked(name);
         }
-        let rank = |db: &DbId, relay: &Relay| {
-            (!sessions.is_asserted_in(name, *db), !relay.locks.is_owned(name), *db)
-        };
-        let own = rank(&db, &relays.by_db[&db]);
-        let mut others = relays.by_db.iter().filter(|(_, relay)| !relay.locks.is_new(name));
-        others.any(|(other, relay)| rank(other, relay) < own)
+        match asserted_in.iter().position(|asserted| *asserted == db) {
+            // Of two at one source, one waits for the other: it is for the one whose database it was asserted in last.
+            Some(at) => {
+                let is_queued =
+                    |db: &DbId| relays.get(*db).is_some_and(|relay| relay.locks.is_queued(name));
+                let has_it = is_owned(&db);
+                let is_for = |later: &DbId| if has_it { is_queued(later) } else { is_owned(later) };
+                !asserted_in[at + 1..].iter().any(is_for)
+            }
+            None => {
+                let is_first = || relays.by_db.keys().find(|db| is_owned(db)) == Some(&db);
+                let is_of_relay = |db: &DbId| relays.get(*db).is_some();
+                !asserted_in.iter().any(is_of_relay) && is_first()
+            }
+        }
     }
 
-    /// A relay has given a lock up, or has come to have it. If its owner here was told that others have it at the source, and
+    /// A relay has given a lock up, or has gone, or has come to have it. If its owner here was told that others have it at the source, and
     /// no relay of this server waits for it, he may assert it again.
-    fn tell_owner_if_back(&mut self, name: String) {
+    pub(super) fn tell_owner_if_back(&mut self, name: String) {
         let is_elsewhere = self.relays.by_db.values().any(|relay| relay.locks.is_elsewhere(&name));
         if self.sessions.knows_of_loss(&name) && !is_elsewhere {
             self.tell_owner(Turn::Back(name));
@@ -358,18 +370,16 @@ impl Server {
             give_back(relay, &name, &mut out);
             self.sessions.forget_ended(&name);
             self.carry_out_relay(db, out);
-            self.ask_for_lock_first(db, &name);
+            self.ask_for_lock_first(db, &name, false);
         }
     }
 
-    /// Something has become of a lock at a relay's source: its owner here hears of it, unless he asserts it in the
-    /// database of another relay.
+    /// Something has become of a lock at a relay's source: its owner here hears of it, if it concerns him. What others may
+    /// have written under a lock in a database in which he has not asserted it he learns when he does (`has_missed`).
     fn tell_of_turn(&mut self, db: DbId, turn: Option<Turn>) {
-        let is_his = |turn: &Turn| {
-            let (Turn::Lost(name) | Turn::Back(name)) = turn;
-            !self.is_for_other_relay(db, name)
-        };
-        if let Some(turn) = turn.filter(is_his) {
+        let Some(turn) = turn else { return };
+        let (Turn::Lost(name) | Turn::Back(name)) = &turn;
+        if self.sessions.is_asserted_in(name, db) || self.relay_alone() == Some(db) {
             self.tell_owner(turn);
         }
     }

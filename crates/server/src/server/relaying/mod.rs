@@ -90,6 +90,9 @@ impl Server {
         for trigger in known {
             databases.cancel(shell, sessions, trigger);
         }
+        for name in relay.locks.names() {
+            self.tell_owner_if_back(name.clone());
+        }
     }
 
     /// Something has happened to a connection.
