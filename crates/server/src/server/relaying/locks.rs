@@ -98,7 +98,11 @@ impl Server {
         owned.iter().for_each(|held| sessions.note_asserted(&held.name, db, is_only));
         trigger.locks = Some(owned);
         if !new.is_empty() {
-            self.give_back_at_others(db);
+            if self.give_back_at_others(db, &new) {
+                // It goes to the same source first.
+                self.round.postpone();
+                return Locked::Waits;
+            }
             new.iter().for_each(|(name, by_force)| self.ask_for_lock_first(db, name, *by_force));
             return Locked::Asked;
         }
@@ -106,14 +110,21 @@ impl Server {
         Locked::Goes
     }
 
-    /// A relay is about to ask for locks. What others of this server have of them, which is not for them any more, they give
-    /// back at once: at the same source that comes before, as a rule.
-    fn give_back_at_others(&mut self, db: DbId) {
+    /// A relay is about to ask for locks. What other relays of this server have of them, and is not for them any more, they
+    /// give back before. Whether they have.
+    fn give_back_at_others(&mut self, db: DbId, new: &[(String, bool)]) -> bool {
         let others = self.relays.by_db.keys().copied().filter(|other| *other != db);
-        for other in others.collect::<Vec<_>>() {
+        let others: Vec<DbId> = others.collect();
+        let mut has_given_back = false;
+        for other in others {
+            let has =
+                |relay: &Relay| new.iter().filter(|(name, _)| !relay.locks.is_new(name)).count();
+            let before = has(&self.relays.by_db[&other]);
             let changes = self.call_back(other);
             self.settle_locks(other, changes);
+            has_given_back |= has(&self.relays.by_db[&other]) < before;
         }
+        has_given_back
     }
 
     /// A transaction under an id that its client chose changes nothing here, for lack of rights as a rule. It may have been
