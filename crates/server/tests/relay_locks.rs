@@ -550,6 +550,28 @@ fn who_has_not_heard_that_others_had_his_lock_is_refused_where_he_says_so() {
     }
 }
 
+/// He said what he had heard before his transaction waited.
+#[test]
+fn who_has_not_heard_that_others_had_his_lock_is_refused_though_he_has_waited_since() {
+    for (heard, is_made) in [(0, false), (2, true)] {
+        let mut shell = Shell::start();
+        let [client, rival] = [(); 2].map(|()| shell.connect());
+        shell.call(client, LOCK);
+        for request in [&LOCK.replace("lock", "steal"), UNLOCK] {
+            shell.call(rival, request);
+        }
+        let params =
+            format!(r#"["Net",{{"locks":{{"l":{heard}}}}},{WAIT},{ASSERT},{}]"#, insert("b"));
+        shell.send(client, &format!(r#"{{"id":4,"method":"weir_transact","params":{params}}}"#));
+        shell.settle();
+        shell.received(client);
+        shell.call(rival, &transact(1, &insert("a")));
+        let told = shell.received(client).pop().expect("an answer");
+        assert_eq!(told.contains("uuid"), is_made, "{told}");
+        assert_eq!(told.contains("not owner"), !is_made, "{told}");
+    }
+}
+
 /// A relay before this one loses its source while it has what a client has asked for, and the lock with that: nobody
 /// says then that it was not made.
 #[test]

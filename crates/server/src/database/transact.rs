@@ -412,8 +412,9 @@ impl Databases {
         let now_us = shell.now_us();
         let rest_us = now_us.saturating_add(now_us.saturating_sub(trigger.sent_us));
         trigger.rest_us = trigger.is_long.then_some(rest_us);
-        // When it runs again, the locks count that are owned then.
-        (trigger.locks, trigger.lacks_locks) = (None, false);
+        // When it runs again, the locks count that are owned then, unless it says by which it was asked for.
+        trigger.locks = trigger.locks.filter(|_| trigger.has_heard);
+        trigger.lacks_locks = false;
         trigger.way = Way::default();
         self.let_go(shell, sessions, &mut trigger);
         let session = trigger.origin.session();

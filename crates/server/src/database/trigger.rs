@@ -57,6 +57,8 @@ pub(crate) struct Trigger {
     pub(crate) ticket: Option<Ticket>,
     /// Locks that the session owned when the request came, if it did not run at once.
     pub(crate) locks: Option<Vec<Held>>,
+    /// The client has said which locks it had heard of: no others count when the request runs again, either.
+    pub(crate) has_heard: bool,
     /// Of a relay's client: it asserts a lock that is not the client's. If it changes nothing, that is its answer,
     /// whoever decides.
     pub(crate) lacks_locks: bool,
@@ -103,6 +105,7 @@ impl Trigger {
             holds: None,
             ticket: None,
             locks: None,
+            has_heard: false,
             lacks_locks: false,
             is_idle_here: false,
             refused: None,
@@ -121,14 +124,14 @@ impl Trigger {
         self.message.text().as_bytes().first() == Some(&b'[')
     }
 
-    /// A client's request: `locks` are those that it is known to have owned when it asked.
+    /// A client's request: `locks` are those that it is known to have owned when it asked; `has_heard` if it says which.
     pub(crate) fn asked(
         origin: Origin,
         message: TextBuf,
-        locks: Option<Vec<Held>>,
+        (locks, has_heard): (Option<Vec<Held>>, bool),
         once: Option<Once>,
     ) -> Self {
-        let mut trigger = Self { locks, ..Self::new(origin, Arc::new(message)) };
+        let mut trigger = Self { locks, has_heard, ..Self::new(origin, Arc::new(message)) };
         trigger.set_once(once);
         trigger
     }

@@ -159,6 +159,7 @@ impl Server {
                     let of_what_is_asked = once.as_ref().map(|(once, _)| *once);
                     let is_for_others =
                         self.is_for_others(id, origin.db, of_what_is_asked, || nature);
+                    let has_heard = !heard.is_empty();
                     let locks: Vec<Held> =
                         locks.into_iter().filter(|held| held.is_known(&heard)).collect();
                     let later = (!is_for_others)
@@ -174,7 +175,8 @@ impl Server {
                         Some((once, plain)) => (Some(once), plain),
                         None => (None, message),
                     };
-                    let mut trigger = Trigger::asked(origin, message, Some(locks), once);
+                    let mut trigger =
+                        Trigger::asked(origin, message, (Some(locks), has_heard), once);
                     trigger.is_read_only.get_or_insert(nature.only_reads);
                     return match is_for_others {
                         true => self.databases.forward(&mut self.sessions, trigger),

@@ -231,12 +231,13 @@ impl Server {
                 if let Some(origin) = self.transaction_origin(id, asked.name, request) {
                     let plain = asked.message();
                     let Transaction { operations, once, heard, .. } = asked;
+                    let has_heard = !heard.is_empty();
                     let locks = self.known_locks(id, (&operations, heard), locks);
                     let nature = || Nature::of(&operations);
                     if self.is_for_others(id, origin.db, once, nature) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
-                        let trigger = Trigger::asked(origin, message, locks, once);
+                        let trigger = Trigger::asked(origin, message, (locks, has_heard), once);
                         return self.databases.forward(&mut self.sessions, trigger);
                     }
                     let owned = || self.sessions.owned_among(id, operations.iter().copied());
@@ -253,7 +254,8 @@ impl Server {
                         let (locks, only_reads) = (owned(), nature().only_reads);
                         drop(operations);
                         let message = plain.unwrap_or(message);
-                        let mut trigger = Trigger::asked(origin, message, Some(locks), once);
+                        let mut trigger =
+                            Trigger::asked(origin, message, (Some(locks), has_heard), once);
                         trigger.is_read_only.get_or_insert(only_reads);
                         return self.databases.set_aside_new(&mut self.sessions, trigger);
                     }
@@ -270,7 +272,7 @@ impl Server {
                     if once.is_some_and(Once::is_judged) {
                         drop(operations);
                         let message = plain.unwrap_or(message);
-                        let trigger = Trigger::asked(origin, message, locks, once);
+                        let trigger = Trigger::asked(origin, message, (locks, has_heard), once);
                         return databases.run_again_here(shell, sessions, trigger);
                     }
                     let owned = locks.as_deref();
@@ -278,7 +280,7 @@ impl Server {
                     let outcome = databases.execute(shell, sessions, &origin, how, &operations);
                     drop(operations);
                     let message = plain.unwrap_or(message);
-                    let trigger = Trigger::asked(origin, message, locks, once);
+                    let trigger = Trigger::asked(origin, message, (locks, has_heard), once);
                     return databases.transact(shell, sessions, trigger, outcome);
                 }
                 None
