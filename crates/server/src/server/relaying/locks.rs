@@ -359,8 +359,8 @@ impl Server {
         }
     }
 
-    /// A relay has given a lock up, or has gone, or has come to have it. If its owner here was told that others have it at the source, and
-    /// no relay of this server waits for it, he may assert it again.
+    /// A relay has given a lock up, or has gone, or has come to have it. If its owner here was told that others have it at
+    /// the source, and no relay of this server waits for it, he may assert it again.
     pub(super) fn tell_owner_if_back(&mut self, name: String) {
         let is_elsewhere = self.relays.by_db.values().any(|relay| relay.locks.is_elsewhere(&name));
         if self.sessions.knows_of_loss(&name) && !is_elsewhere {
