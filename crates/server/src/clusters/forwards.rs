@@ -147,7 +147,8 @@ impl Forwards {
     pub(crate) fn answered(&mut self, eid: Uuid, attempt: u64) -> Option<&mut Forward> {
         let forward = self.by_number.get_mut(self.by_eid.get(&eid)?)?;
         let is_asked = matches!(forward.state, State::Asked(_));
-        (is_asked && forward.attempts == attempt + 1).then_some(forward)
+        let is_last = attempt.checked_add(1) == Some(forward.attempts);
+        (is_asked && is_last).then_some(forward)
     }
 
     /// Takes a request out that is decided, or runs here.

@@ -742,6 +742,10 @@ impl Server {
         let mut request = Vec::new();
         id.write(&mut request);
         for id in std::iter::once(session).chain(self.sessions.channels_of(session)) {
+            // What is taken back may have been of a client that is disconnected for it.
+            if !self.sessions.has(id) {
+                return;
+            }
             let Self { shell, sessions, databases, .. } = self;
             databases.cancel_request(shell, sessions, id, &request);
             self.cancel_forward(id, &request);
