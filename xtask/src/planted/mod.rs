@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
     Ok(are_found)
 }
 
-/// All of them, as a step of a task. In CI, where the copy is built from nothing, it is only seen to that they compile.
+/// All planted faults, as a step of a task. CI would build their copy from nothing, and only sees to it that it compiles.
 pub(crate) fn step(root: &Path) -> Result<Outcome> {
     let is_well = match std::env::var_os("CI") {
         Some(_) => copied::compiles(root, COPY, with_faults)?,

@@ -211,8 +211,7 @@ impl Gate {
 
     /// Whether a message waits by which the session asks for a lock, or gives one up, here or for its turn.
     pub(crate) fn changes_locks(&self) -> bool {
-        let is_unlock = self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock);
-        is_unlock || self.queue.iter().any(|queued| queued.marks.changes_locks)
+        self.has_unlock() || self.queue.iter().any(|queued| queued.marks.changes_locks)
     }
 
     /// Whether anything waits, or would.

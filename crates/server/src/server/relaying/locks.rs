@@ -338,10 +338,13 @@ impl Server {
     fn is_wanted_at_source(&self, db: DbId, name: &str) -> bool {
         let Self { sessions, relays, .. } = self;
         let is_owned = |db: &DbId| relays.get(*db).is_some_and(|relay| relay.locks.is_owned(name));
-        let asserted_in = sessions.asserted_in(name);
-        if !sessions.is_locked(name) || self.relay_alone() == Some(db) {
-            return sessions.is_locked(name);
+        if !sessions.is_locked(name) {
+            return false;
         }
+        if self.relay_alone() == Some(db) {
+            return true;
+        }
+        let asserted_in = sessions.asserted_in(name);
         match asserted_in.iter().position(|asserted| *asserted == db) {
             // Of two at one source, one waits for the other: it is for the one whose database it was asserted in last.
             Some(at) => {
