@@ -31,8 +31,19 @@ fn id(number: u128) -> Uuid {
 
 /// The file of the only member of its cluster.
 fn alone() -> Vec<u8> {
+    of_cluster([(id(1), ADDRESS)])
+}
+
+/// The file of one of two members, the other of which is nowhere.
+fn without_leader() -> Vec<u8> {
+    of_cluster([(id(1), ADDRESS), (id(4), "tcp:192.0.2.9:6643")])
+}
+
+/// The file of the first of these members.
+fn of_cluster<const N: usize>(members: [(Uuid, &str); N]) -> Vec<u8> {
     let schema = Arc::new(Schema::parse_bytes(SCHEMA.as_bytes()).expect("a schema"));
-    let servers = Arc::new([(id(1), ADDRESS.to_owned())].into());
+    let servers = members.map(|(id, address)| (id, address.to_owned()));
+    let servers = Arc::new(servers.into());
     let last = Position { term: 1, index: 1 };
     let mark = Mark { last, eid: id(2), servers, election_timer: 1000 };
     let (address, name, cluster) = (ADDRESS.to_owned(), "Net".to_owned(), Some(id(3)));
@@ -454,4 +465,21 @@ fn a_member_whose_file_is_opened_again_is_removed_when_that_is_open() {
     stand.command(2, "ovsdb-server/remove-db", &["Net"]);
     let none = "Failed to find the database.";
     assert_eq!(stand.replies, [(CommandId(2), Err(none.to_owned()))]);
+}
+
+/// Nobody knows when there is a leader, and what none has been asked for is not made under the lock by then.
+#[test]
+fn a_lock_passes_what_no_leader_has_been_asked_for() {
+    let mut stand = Stand::new(Config { databases: vec![PATH.to_owned()], ..Config::default() });
+    stand.open(&without_leader());
+    let [owner, next] = [1, 2].map(|number| stand.connect(number));
+    let asks = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":["l"]}}"#);
+    let under = transact(2, &format!(r#"{{"op":"assert","lock":"l"}},{}"#, insert("p")));
+    for request in [asks("lock"), under, asks("unlock")] {
+        stand.round([Event::Message { session: owner, bytes: request.into_bytes() }]);
+    }
+    stand.received.clear();
+    stand.round([Event::Message { session: next, bytes: asks("lock").into_bytes() }]);
+    let received = String::from_utf8_lossy(&stand.received).into_owned();
+    assert!(received.contains(r#""locked":true"#), "{received}");
 }

@@ -1,10 +1,12 @@
 //! A session's own updates come before its own reply, whatever else of its is going on.
 
-use crate::shell::{PATH, Shell, insert, transact};
+use crate::keys::file_of;
+use crate::shell::{PATH, SCHEMA, Shell, insert, transact};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use weir_server::Config;
 use weir_server::event::{Event, SessionId};
 use weir_server::work::{Watcher, Word};
 
@@ -491,4 +493,38 @@ fn changed_conditions_lose_no_updates_whichever_other_databases_are_watched() {
     shell.settle();
     let received = shell.received(client);
     assert!(at(&received, "renamed") < at(&received, r#"{"id":3,"#), "{received:?}");
+}
+
+/// What a helper has of a database that a configuration names no more is canceled, behind what was done before.
+#[test]
+fn what_is_left_when_a_database_goes_is_answered_in_its_order() {
+    const CONFIG: &str = "/etc/config.json";
+    let with = |databases: &str| format!(r#"{{"remotes":{{}},"databases":{databases}}}"#);
+    let all = with(&format!(r#"{{"{PATH}":null}}"#)).into_bytes();
+    let config = Config { config_file: Some(CONFIG.to_owned()), ..Config::default() };
+    let files = [(CONFIG.to_owned(), all)];
+    let mut shell = Shell::start_on_files(file_of(SCHEMA), files.into(), config);
+    let client = shell.connect();
+    shell.call(client, r#"{"id":0,"method":"set_db_change_aware","params":[true]}"#);
+    shell.call(client, MONITOR);
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(USUAL);
+    let rows: Vec<String> = (0..300).map(|i| insert(&format!("{i}"))).collect();
+    shell.send(client, &transact(1, &rows.join(",")));
+    shell.server.set_step_cost_max(SMALL);
+    shell.send(client, &transact(2, SELECT));
+    shell.settle();
+    assert_eq!(shell.sent_out, ["Updates", "Read"]);
+    shell.files.insert(CONFIG.to_owned(), with("{}").into_bytes());
+    assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Ok(String::new())));
+    for work in [1, 0] {
+        let received = shell.received(client);
+        let is_answered = received.iter().any(|message| !message.contains("\"method\""));
+        assert!(!is_answered, "{received:?}");
+        shell.do_work(work);
+        shell.settle();
+    }
+    let received = shell.received(client);
+    assert!(at(&received, r#"{"id":1,"#) < at(&received, r#"{"id":2,"#), "{received:?}");
+    assert!(received[at(&received, r#"{"id":2,"#)].contains("canceled"), "{received:?}");
 }

@@ -4,7 +4,7 @@
 use crate::chain::{Chain, relay_of_all};
 use crate::chance::Chance;
 use crate::relay_sources::{guarded, has_another_database, is, lock, outcome, value};
-use crate::shell::{Shell, transact};
+use crate::shell::{Shell, insert, transact};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -245,6 +245,25 @@ fn a_lock_is_given_up_behind_a_write_though_the_source_of_another_database_is_aw
     let told = chain.servers[1].received(first);
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!(outcome(&told[..1]), is("done", &[]));
+}
+
+/// What else its client has asked for may wait for long.
+#[test]
+fn a_lock_is_given_up_behind_what_is_under_it_and_nothing_else() {
+    let (mut chain, first, _) = chain_of_two_sources(&[NET, OTHER]);
+    assert_eq!(lock(&mut chain, 1, first, "lock"), true);
+    assert_eq!(writes(&mut chain, first, "Other"), is("done", &[]));
+    for request in [&transact(1, &insert("a")), &guarded_in("Other"), UNLOCK] {
+        chain.servers[1].send(first, request);
+    }
+    chain.servers[1].settle();
+    assert_eq!(chain.servers[1].received(first), Vec::<String>::new(), "no source has answered");
+    chain.settle_between(1, 2);
+    let told = chain.servers[1].received(first);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(outcome(&told[..1]), is("done", &[]));
+    chain.settle();
+    assert_eq!(chain.servers[1].received(first).len(), 1);
 }
 
 /// More than may be under way at once.

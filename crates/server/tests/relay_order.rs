@@ -256,6 +256,50 @@ fn what_a_relay_refuses_by_itself_is_answered_in_its_order() {
     }
 }
 
+/// A helper composes what the first of two requests has changed when the database goes.
+#[test]
+fn what_is_left_when_a_relay_goes_is_answered_in_its_order() {
+    let (mut shell, link) = played();
+    let client = shell.connect();
+    for request in [
+        r#"{"id":1,"method":"set_db_change_aware","params":[true]}"#,
+        r#"{"id":2,"method":"monitor","params":["Net","m",{"Port":{}}]}"#,
+    ] {
+        shell.call(client, request);
+    }
+    shell.send(client, &transact(3, &insert("b")));
+    shell.send(client, &transact(4, &insert("d")));
+    shell.settle();
+    let requests = crate::relay_sources::asked(&mut shell, link);
+    assert_eq!(requests.len(), 2);
+    shell.slow_work = true;
+    shell.server.set_step_cost_max(500);
+    let row = |n| format!("dddddddd-0000-4000-8000-{n:012}");
+    let many = (0..300).map(|n| (row(n), json!({"insert": {"name": format!("{n}")}})));
+    let many: serde_json::Map<String, Value> = many.collect();
+    let update = json!([["monid", "Net"], B, null, {"Port": many}]);
+    say(&mut shell, link, &json!({"id":null,"method":"weir_update","params":update}));
+    while shell.sent_out.last().is_none_or(|last| last != "Updates") {
+        shell.do_work(0);
+        shell.settle();
+    }
+    let results = json!({"id": B, "results": [{"uuid": ["uuid", C]}]});
+    crate::relay_sources::answer(&mut shell, link, &requests[0], &results);
+    assert_eq!(shell.command("ovsdb-server/remove-db", &["Net"]), Some(Ok(String::new())));
+    let answers = |shell: &mut Shell| {
+        let all = told(shell, client).into_iter();
+        all.filter(|told| told["method"].is_null()).collect::<Vec<Value>>()
+    };
+    assert_eq!(answers(&mut shell), Vec::<Value>::new());
+    shell.slow_work = false;
+    shell.do_work(0);
+    shell.settle();
+    let answers = answers(&mut shell);
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert_eq!((&answers[0]["id"], &answers[0]["error"]), (&json!(3), &json!(null)));
+    assert_eq!((&answers[1]["id"], &answers[1]["error"]), (&json!(4), &json!("canceled")));
+}
+
 /// What waits at the source may do so for ever.
 #[test]
 fn what_a_relay_refuses_does_not_wait_for_what_waits_at_the_source() {

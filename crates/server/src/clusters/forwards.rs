@@ -297,9 +297,16 @@ impl Forwards {
         self.outbound.places_of(session).filter(is_new).collect()
     }
 
-    /// All that are not decided.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Trigger> {
-        self.by_number.values().map(|forward| &forward.trigger)
+    /// All that are not decided and a leader has been asked for: it may have made entries of them.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Trigger> {
+        let asked = self.by_number.values().filter(|forward| forward.since.is_some());
+        asked.map(|forward| &forward.trigger)
+    }
+
+    /// All that no leader has been asked for.
+    pub(crate) fn unasked(&self) -> impl Iterator<Item = &Trigger> {
+        let unasked = self.by_number.values().filter(|forward| forward.since.is_none());
+        unasked.map(|forward| &forward.trigger)
     }
 
     /// Bytes of the messages of all requests that are not decided.

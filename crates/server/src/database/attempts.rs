@@ -13,10 +13,11 @@
 use weir_data::{Delta, Store};
 use weir_engine::{Attempt, Missed, Outcome};
 
-use crate::database::Databases;
+use crate::database::cancel::CANCELED;
 use crate::database::long::Out;
 use crate::database::transact::note_waited;
 use crate::database::trigger::Trigger;
+use crate::database::{Answer, Databases};
 use crate::effect::Effect;
 use crate::ids::{DbId, WorkId};
 use crate::session::Sessions;
@@ -225,14 +226,15 @@ impl Databases {
         self.write(shell, sessions, trigger, request, u64::MAX, None);
     }
 
-    /// A transaction has run on a snapshot, or has been compared with what it has missed.
+    /// A transaction has run on a snapshot, or has been compared with what it has missed. If there is no such database any
+    /// more, that is the answer.
     pub(crate) fn have_tried(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         work: WorkId,
         tried: Tried,
-    ) {
+    ) -> Option<(DbId, Answer)> {
         let Some(Out::Try { mut trigger, key, confirms }) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
@@ -240,12 +242,13 @@ impl Databases {
         if is_gone || trigger.is_canceled {
             self.get_mut(trigger.origin.db).into_iter().for_each(|db| db.attempts.end(key));
             shell.free(Garbage::Tried(tried));
-            return self.drop_long(shell, sessions, trigger);
+            self.drop_long(shell, sessions, trigger);
+            return None;
         }
         let Tried(tried) = tried;
         let Some(db) = self.get_mut(trigger.origin.db) else {
             tried.into_iter().for_each(|attempt| shell.free(Garbage::Attempt(attempt)));
-            return self.cancel_late(shell, sessions, trigger);
+            return self.refusal(shell, sessions, trigger, CANCELED);
         };
         match tried {
             Ok(attempt) => {
@@ -263,12 +266,14 @@ impl Databases {
                 {
                     // What it waits for has not come since.
                     let until = (timeout_ms, reads);
-                    return self.make_wait(shell, sessions, trigger, until, None);
+                    self.make_wait(shell, sessions, trigger, until, None);
+                    return None;
                 }
                 trigger.way = Way::Alone;
             }
         }
         self.set_aside(sessions, trigger, super::commits::Writes::Accepted);
+        None
     }
 
     /// Nothing more comes of a transaction: nothing is kept for it, and its session goes on.

@@ -13,15 +13,18 @@
 //! | has been sent to a leader | completed |
 //! | has run | completed: its answer is on its way |
 
-use crate::database::Databases;
 use crate::database::long::Out;
 use crate::database::trigger::Trigger;
+use crate::database::{Answer, Databases};
 use crate::effect::Effect;
 use crate::ids::{DbId, SessionId};
 use crate::origin::{Asker, Origin};
 use crate::session::Sessions;
 use crate::shell::Shell;
 use crate::work::Word;
+
+/// The error of what is canceled, as JSON text.
+pub(crate) const CANCELED: &[u8] = b"\"canceled\"";
 
 impl Databases {
     /// A session takes a transaction back.
@@ -77,41 +80,21 @@ impl Databases {
         reply_canceled(shell, sessions, &trigger.origin);
     }
 
-    /// Who was to decide a transaction has refused it, with this error, or will never answer.
-    pub(crate) fn refuse(
+    /// What a request is answered that is refused with this error, if anybody waits for that.
+    pub(crate) fn refusal(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         mut trigger: Trigger,
         error: &[u8],
-    ) {
-        let id = trigger.origin.db;
-        if let (Some(session), Some(ticket)) = (trigger.origin.session(), trigger.ticket)
-            && sessions.is_behind_in_order(session, id, ticket)
-            && self.get(id).is_some()
-        {
-            sessions.decided_in_order(session, id, ticket);
-            let rest = trigger.without_message();
-            self.give_up(shell, sessions, &mut trigger);
-            return self.late_refusals.push((rest, error.to_owned()));
-        }
+    ) -> Option<(DbId, Answer)> {
+        // Its session waits until it is answered.
+        let (holds, ticket) = (trigger.holds.take(), trigger.ticket.take());
         self.give_up(shell, sessions, &mut trigger);
-        if let Some(session) = trigger.origin.session().filter(|session| sessions.has(*session)) {
-            shell.send(session, weir_wire::reply_error(&trigger.origin.id, error));
-        }
-    }
-
-    /// Refuses what has come behind other answers of its session, which have been given. True if there was any.
-    pub(crate) fn refuse_late(&mut self, shell: &mut Shell, sessions: &mut Sessions) -> bool {
-        if self.late_refusals.is_empty() {
-            return false;
-        }
-        let late = std::mem::take(&mut self.late_refusals);
-        let before = late.len();
-        for (trigger, error) in late {
-            self.refuse(shell, sessions, trigger, &error);
-        }
-        self.late_refusals.len() < before
+        let origin = trigger.origin;
+        let (session, db) = (origin.session()?, origin.db);
+        let answer = Answer::new(session, origin, error.to_owned());
+        Some((db, Answer { is_error: true, holds, ticket, ..answer }))
     }
 
     /// A request will not be decided: its session goes on.
@@ -134,7 +117,7 @@ impl Trigger {
         forgotten
     }
 
-    /// What is left of a transaction until it is answered: what its session is held for, and comes behind.
+    /// What has to be answered of a transaction: what its session is held for, and comes behind.
     fn without_message(&mut self) -> Self {
         let (holds, ticket) = (self.holds.take(), self.ticket.take());
         Self { holds, ticket, ..Self::new(self.origin.clone(), std::sync::Arc::default()) }
@@ -155,9 +138,8 @@ pub(crate) fn tell_canceled(
     session: SessionId,
     request: &[u8],
 ) {
-    let connection = sessions.get(session.connection());
-    if connection.is_some_and(|session| session.is_db_change_aware()) {
-        let message = weir_wire::reply_error_string(request, "canceled");
+    if sessions.is_db_change_aware(session) {
+        let message = weir_wire::reply_error(request, CANCELED);
         // It has changed nothing that the session would have to see before.
         shell.send(session, message);
     }

@@ -492,17 +492,15 @@ impl Databases {
         self.wake(shell, sessions, id);
     }
 
-    /// The database goes: whoever wanted it converted learns as much as from a transaction.
+    /// The database goes: whoever wanted it converted learns as much as from a transaction. Answers with what others were to
+    /// decide.
     pub(super) fn cancel_conversions(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         conversions: Conversions,
-    ) {
+    ) -> VecDeque<Trigger> {
         let Conversions { queue, current, asked, wishes: _ } = conversions;
-        for trigger in asked {
-            self.cancel(shell, sessions, trigger);
-        }
         let current = current.map(|current| *current);
         let (requests, commands): (Vec<Request>, Vec<_>) = current
             .map(|current| {
@@ -519,6 +517,7 @@ impl Databases {
         for id in commands.into_iter().flatten() {
             shell.answer_command(id, Err("no database by that name".into()));
         }
+        asked
     }
 }
 

@@ -17,6 +17,7 @@ use weir_engine::{Attempt, Database, Missed, Outcome};
 use weir_log::standalone::Style;
 
 use crate::database::attempts::Way;
+use crate::database::cancel::CANCELED;
 use crate::database::commits::Writes;
 use crate::database::conversion;
 use crate::database::pacing::Flush;
@@ -26,7 +27,7 @@ use crate::database::trigger::Trigger;
 use crate::database::waiting::Moment;
 use crate::database::{Databases, Db};
 use crate::ids::{DbId, SessionId, Ticket, WorkId};
-use crate::origin::Asker;
+use crate::origin::{Asker, Origin};
 use crate::session::Sessions;
 use crate::session::gate::{Lane, Reason};
 use crate::shell::Shell;
@@ -57,13 +58,15 @@ impl Out {
     }
 }
 
-/// A reply that waits until its database is decided only because everything does.
+/// The reply to a transaction, or to another request that others decide, on its way.
 pub(crate) struct Answer {
     pub(crate) session: SessionId,
     /// The request's id, as JSON text.
     pub(crate) id: Vec<u8>,
     /// JSON text, or its first piece.
     pub(crate) result: Vec<u8>,
+    /// The request has been refused: `result` is the error.
+    pub(crate) is_error: bool,
     /// What comes behind that.
     pub(crate) rest: Option<Rest>,
     /// And what comes behind all.
@@ -77,6 +80,19 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// What a session that has asked for something is answered: JSON text.
+    pub(crate) fn new(session: SessionId, origin: Origin, result: Vec<u8>) -> Self {
+        let (is_error, behind) = (false, b"".as_slice());
+        let (rest, holds, ticket) = (None, None, None);
+        let Origin { id, place, .. } = origin;
+        Self { session, id, result, is_error, rest, behind, holds, ticket, place }
+    }
+
+    /// The place among the answers of its session.
+    pub(crate) fn order(&self) -> (Ticket, bool) {
+        (self.ticket.unwrap_or(self.place), self.ticket.is_some())
+    }
+
     /// Whether this server has decided it, and it comes before another one to the same session. Those that others decide have
     /// an order of their own.
     pub(crate) fn is_decided_here_before(&self, other: &Self) -> bool {
@@ -269,21 +285,6 @@ impl Databases {
         self.out.insert(work, Out::Write { trigger, bytes, is_hurried: false });
     }
 
-    /// The database of a transaction is gone. Its session knew of such things when that happened,
-    /// or it would have been disconnected, whatever it has said since.
-    pub(super) fn cancel_late(
-        &mut self,
-        shell: &mut Shell,
-        sessions: &mut Sessions,
-        mut trigger: Trigger,
-    ) {
-        self.end(shell, sessions, &mut trigger);
-        let session = trigger.origin.session().filter(|session| sessions.has(*session));
-        if let Some(session) = session {
-            shell.send(session, weir_wire::reply_error_string(&trigger.origin.id, "canceled"));
-        }
-    }
-
     /// A helper has read; the answer, if there is one, is for when the database is decided.
     pub(crate) fn have_read(
         &mut self,
@@ -302,8 +303,7 @@ impl Databases {
         }
         let id = trigger.origin.db;
         if self.get(id).is_none() {
-            self.cancel_late(shell, sessions, trigger);
-            return None;
+            return self.refusal(shell, sessions, trigger, CANCELED);
         }
         if !trigger.explains() {
             // Other tables may have taken the place of those that were read.
@@ -320,12 +320,10 @@ impl Databases {
                 let Trigger { origin, message, holds, ticket, once, .. } = trigger;
                 shell.free(Garbage::Text(message));
                 let rest = done.late.map(Rest::results);
-                let (id, db, place) = (origin.id, origin.db, origin.place);
+                let db = origin.db;
                 let (result, behind) = self.result_of(db, once.as_deref(), done.reply);
-                return Some((
-                    db,
-                    Answer { session, id, result, rest, behind, holds, ticket, place },
-                ));
+                let answer = Answer::new(session, origin, result);
+                return Some((db, Answer { rest, behind, holds, ticket, ..answer }));
             }
             Outcome::Wait { timeout_ms, reads, .. } => {
                 // What it waits for may have come since.
@@ -338,14 +336,14 @@ impl Databases {
         None
     }
 
-    /// The tables are home.
+    /// The tables are home. If there is no such database any more, that is the answer.
     pub(crate) fn have_written(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         work: WorkId,
         written: Written,
-    ) {
+    ) -> Option<(DbId, Answer)> {
         let Some(Out::Write { mut trigger, .. }) = self.out.remove(&work) else {
             panic!("a helper answers what it was asked")
         };
@@ -355,7 +353,7 @@ impl Databases {
         if self.get(id).is_none() {
             // A configuration file has removed it.
             shell.free(Garbage::Database(database));
-            return self.cancel_late(shell, sessions, trigger);
+            return self.refusal(shell, sessions, trigger, CANCELED);
         }
         self.take_tables(shell, id, database);
         self.note_queries(shell, &trigger.origin, &outcome, None);
@@ -389,6 +387,7 @@ impl Databases {
         if committed {
             self.wake(shell, sessions, id);
         }
+        None
     }
 
     /// A helper has converted what a conversion had missed; the database, if it is still there, is

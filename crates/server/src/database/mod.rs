@@ -27,7 +27,7 @@ mod transact;
 mod trigger;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_data::{Ids, Schema, Store};
@@ -225,8 +225,6 @@ pub(crate) struct Databases {
     out: BTreeMap<WorkId, Out>,
     /// Updates that helpers compose.
     late: LateUpdates,
-    /// What others have refused, each with its error, that comes behind other answers of its session.
-    late_refusals: Vec<(Trigger, Vec<u8>)>,
     /// Sessions for which more updates are pending than may be.
     overflowed: BTreeSet<SessionId>,
     /// How requests that were answered have found their rows.
@@ -246,7 +244,6 @@ impl Databases {
             step: Step::default(),
             out: BTreeMap::new(),
             late: LateUpdates::default(),
-            late_refusals: Vec::new(),
             overflowed: BTreeSet::new(),
             queries: Work::default(),
             of_monitors: searches::Counts::default(),
@@ -334,14 +331,14 @@ impl Databases {
         self.entries.insert(at, (id, db));
     }
 
-    /// A database goes; who has waited for its tables finds that out by himself. What is left of it
-    /// is for its sessions: see [`Databases::cancel_all`].
+    /// A database goes; who has waited for its tables finds that out by himself. Answers with its name, and with what
+    /// nobody runs any more.
     pub(crate) fn remove(
         &mut self,
         shell: &mut Shell,
         sessions: &mut Sessions,
         id: DbId,
-    ) -> String {
+    ) -> (String, VecDeque<Trigger>) {
         let at = self.find(id).expect("only an open database is removed");
         let (_, mut db) = self.entries.remove(at);
         self.names.remove(&db.name);
@@ -349,24 +346,21 @@ impl Databases {
         assert!(db.is_decided(), "a database is removed when all is decided");
         db.storage.close(shell);
         self.abandon_keys(shell, sessions, &mut db);
-        self.cancel_conversions(shell, sessions, std::mem::take(&mut db.conversions));
-        for trigger in db.waiting.take() {
-            self.cancel(shell, sessions, trigger);
-        }
-        for trigger in std::mem::take(&mut db.commits.long) {
-            self.cancel(shell, sessions, trigger);
-        }
+        let conversions = std::mem::take(&mut db.conversions);
+        let mut left = self.cancel_conversions(shell, sessions, conversions);
+        left.extend(db.waiting.take());
+        left.extend(std::mem::take(&mut db.commits.long));
         for queued in db.tables.take_queue() {
             match queued {
                 Queued::Session(session) => self.let_in(shell, sessions, session, id),
-                Queued::Trigger(trigger) => self.cancel(shell, sessions, trigger),
+                Queued::Trigger(trigger) => left.push_back(trigger),
             }
         }
         if let Some(database) = db.tables.into_here() {
             shell.free(Garbage::Database(database));
         }
         shell.ask(Effect::Close { db: id });
-        db.name
+        (db.name, left)
     }
 
     /// A database follows a source from now on, or no longer.

@@ -257,11 +257,12 @@ impl Server {
         self.checks.forget_database(id);
         let Self { shell, sessions, databases, subscriptions, .. } = self;
         subscriptions.cancel(shell, sessions, databases, id, &[]);
-        let name = databases.remove(shell, sessions, id);
+        let (name, left) = databases.remove(shell, sessions, id);
         databases.change_server_db(shell, &crate::database::server_db::delete(&name));
-        for turn in self.round.take(id) {
-            self.take_turn(id, turn);
-        }
+        let (answers, others) = self.round.take_of_removed(id);
+        answers.into_iter().for_each(|turn| self.take_turn(id, turn));
+        left.into_iter().for_each(|trigger| self.cancel_in_order(trigger));
+        others.into_iter().for_each(|turn| self.take_turn(id, turn));
         self.disconnect_unaware(reason);
         self.remotes_changed();
         self.save_configuration();

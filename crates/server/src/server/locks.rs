@@ -59,7 +59,7 @@ impl Server {
                 && part.is_none_or(|part| part.member.leader().is_some())
         };
         let all = self.databases.iter().map(|(db, _)| db).filter(may_be_made);
-        let all = all.flat_map(|db| self.undecided(db));
+        let all = all.flat_map(|db| self.begun(db).chain(self.not_asked(db)));
         let his: Vec<&Trigger> = all.filter(|trigger| trigger.origin.is_of(id)).collect();
         let is_at_source = |trigger: &Trigger| self.relays.get(trigger.origin.db).is_some();
         if his.iter().any(|trigger| is_at_source(trigger) && trigger.may_wait()) {
@@ -76,10 +76,23 @@ impl Server {
     /// A relay's source, or the leader of a cluster, is lost: who gives a lock up does not wait any more for what he has asked
     /// of that database under it.
     pub(super) fn let_unlocks_pass(&mut self, lost: DbId) {
-        for (id, names) in self.sessions.waiting_unlocks() {
-            let may_pass = !names.iter().any(|name| self.has_under_lock(id, name, Some(lost)));
-            self.sessions.let_unlock_pass(id, || may_pass);
+        for id in self.sessions.waiting_unlocks() {
+            self.judge_unlocks(id, Some(lost));
         }
+    }
+
+    /// Something that sessions have waited for is done: who gives a lock up does not wait for what else he has asked for,
+    /// unless that is under the lock.
+    pub(super) fn judge_released_unlocks(&mut self) {
+        for id in self.sessions.take_released_unlocks() {
+            self.judge_unlocks(id, None);
+        }
+    }
+
+    fn judge_unlocks(&mut self, id: SessionId, lost: Option<DbId>) {
+        let gate = self.sessions.get(id).expect("it is there with what waits in its gate").gate();
+        let may_pass = !gate.unlocks().iter().any(|name| self.has_under_lock(id, name, lost));
+        self.sessions.let_unlock_pass(id, || may_pass);
     }
 
     /// The database in which a write has run, and is not decided, that a session has asked for under the lock that it gives
@@ -128,17 +141,27 @@ impl Server {
             }
             let is_meant =
                 |trigger: &Trigger| is_under(trigger) && (relay.is_none() || !trigger.may_wait());
+            let part = self.clusters.part(db);
+            // Nobody knows when there is a leader to ask.
+            let is_led = part.is_none_or(|part| part.member.leader().is_some());
+            let mut open = self.begun(db).chain(self.not_asked(db).filter(|_| is_led));
             relay.is_some_and(|relay| relay.forwards.is_in_doubt(name))
-                || self.undecided(db).filter(is_of_other).any(is_meant)
+                || open.any(|trigger| is_of_other(&trigger) && is_meant(trigger))
         })
     }
 
-    /// What clients have asked for and is not decided, or has not taken effect here.
-    fn undecided(&self, db: DbId) -> impl Iterator<Item = &Trigger> {
+    /// What clients have asked for and is not decided, or has not taken effect here; but for what is [`Self::not_asked`].
+    fn begun(&self, db: DbId) -> impl Iterator<Item = &Trigger> {
         let at_source = self.relays.get(db).into_iter().flat_map(|relay| relay.forwards.iter());
-        let at_leader = self.clusters.part(db).into_iter().flat_map(|part| part.forwards.iter());
-        let here = self.databases.unfinished(db).chain(self.databases.to_forward(db));
-        here.chain(self.databases.has_run(db)).chain(at_leader).chain(at_source)
+        let at_leader = self.clusters.part(db).into_iter().flat_map(|part| part.forwards.asked());
+        let here = self.databases.unfinished(db).chain(self.databases.has_run(db));
+        here.chain(at_leader).chain(at_source)
+    }
+
+    /// What no leader has been asked for yet, or no source: it is not made under a lock that others have had by then.
+    fn not_asked(&self, db: DbId) -> impl Iterator<Item = &Trigger> {
+        let part = self.clusters.part(db).into_iter();
+        self.databases.to_forward(db).chain(part.flat_map(|part| part.forwards.unasked()))
     }
 
     /// Tells sessions whose locks have come to be theirs, or have been, once they have been told all that came before.

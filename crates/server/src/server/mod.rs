@@ -248,6 +248,7 @@ impl Server {
         earliest([
             (self.sessions.are_any_ready() || is_postponed).then_some(0),
             self.sessions.is_order_to_be_looked_at().then_some(0),
+            self.sessions.have_released_unlocks().then_some(0),
             (self.databases.want_tending() || self.databases.are_to_be_swept()).then_some(0),
             self.databases.next_us(),
             (self.has_mail() || self.databases.iter().any(has_mail_of)).then_some(0),
@@ -403,16 +404,16 @@ impl Server {
                 None
             }
             Finished::Written(written) => {
-                databases.have_written(shell, sessions, id, written);
-                None
+                let answer = databases.have_written(shell, sessions, id, written);
+                answer.map(|(db, answer)| (db, Turn::Answer(answer)))
             }
             Finished::Read(outcome) => {
                 let answer = databases.have_read(shell, sessions, id, outcome);
                 answer.map(|(db, answer)| (db, Turn::Answer(answer)))
             }
             Finished::Tried(tried) => {
-                databases.have_tried(shell, sessions, id, tried);
-                None
+                let answer = databases.have_tried(shell, sessions, id, tried);
+                answer.map(|(db, answer)| (db, Turn::Answer(answer)))
             }
             Finished::Piece(piece) => {
                 let begun = subscriptions.have_composed(shell, sessions, databases, id, piece);

@@ -93,6 +93,9 @@ impl Server {
 
     /// Handles what has waited and need not wait any more: one message a session and round.
     pub(super) fn take_queued(&mut self) {
+        if self.sessions.have_released_unlocks() {
+            self.judge_released_unlocks();
+        }
         for _ in 0..self.sessions.ready_len() {
             self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };

@@ -10,6 +10,7 @@ use weir_engine::Converted;
 use weir_monitor::LateBodies;
 
 use crate::configuration::Configuration;
+use crate::database::cancel::CANCELED;
 use crate::database::{Answer, Db, Done, Next, Trigger, note_waited};
 use crate::ids::{CommandId, DbId, SessionId, Ticket, WorkId};
 use crate::monitors::{Begun, Changed, Receiver};
@@ -128,9 +129,22 @@ impl Round {
         self.turns.entry(db).or_default().push_front(turn);
     }
 
-    /// Takes the turns of a database that has been removed, or is decided.
-    pub(super) fn take(&mut self, db: DbId) -> VecDeque<Turn> {
+    /// Takes the turns of a database.
+    fn take(&mut self, db: DbId) -> VecDeque<Turn> {
         self.turns.remove(&db).unwrap_or_default()
+    }
+
+    /// Takes the turns of a database that has been removed: the answers, each session's in its order, and what comes behind
+    /// all that is answered.
+    pub(super) fn take_of_removed(&mut self, db: DbId) -> (Vec<Turn>, Vec<Turn>) {
+        let answer = |turn: &Turn| match turn {
+            Turn::Answer(answer) | Turn::Untold(answer) => Some(answer.order()),
+            _ => None,
+        };
+        let (mut answers, others): (Vec<Turn>, Vec<Turn>) =
+            self.take(db).into_iter().partition(|turn| answer(turn).is_some());
+        answers.sort_by_key(answer);
+        (answers, others)
     }
 
     /// Whether an answer waits for its turn that comes before this one.
@@ -207,8 +221,7 @@ impl Server {
     pub(super) fn advance(&mut self) {
         loop {
             self.sessions.look_at_order();
-            let mut has_moved = self.databases.refuse_late(&mut self.shell, &mut self.sessions);
-            let mut last = None;
+            let (mut has_moved, mut last) = (false, None);
             while let Some(id) = self.next_to_advance(&mut last) {
                 has_moved |= self.advance_database(id);
             }
@@ -287,17 +300,8 @@ impl Server {
             // The server itself needs no answer.
             if let Some(session) = origin.session() {
                 let (result, behind) = self.databases.result_of(id, once.as_deref(), result);
-                let answer = Answer {
-                    session,
-                    id: origin.id,
-                    result,
-                    rest: None,
-                    behind,
-                    holds,
-                    ticket,
-                    place: origin.place,
-                };
-                self.give(id, answer);
+                let answer = Answer::new(session, origin, result);
+                self.give(id, Answer { behind, holds, ticket, ..answer });
             }
         }
         self.databases.reuse(id, done);
@@ -431,10 +435,29 @@ impl Server {
         self.give_behind(db, answer, comes_behind);
     }
 
+    /// Who was to decide a request has refused it, with this error, or will never answer.
+    pub(super) fn refuse_request(&mut self, trigger: Trigger, error: &[u8]) {
+        let Self { shell, sessions, databases, .. } = self;
+        if let Some((db, answer)) = databases.refusal(shell, sessions, trigger, error) {
+            self.give(db, answer);
+        }
+    }
+
+    /// The database of a request goes, and nobody will decide it.
+    pub(super) fn cancel_in_order(&mut self, trigger: Trigger) {
+        let session = trigger.origin.session();
+        if session.is_some_and(|session| self.sessions.is_db_change_aware(session)) {
+            return self.refuse_request(trigger, CANCELED);
+        }
+        let Self { shell, sessions, databases, .. } = self;
+        databases.cancel(shell, sessions, trigger);
+    }
+
     /// Whether the session of an answer is to be answered something else before, which others have not decided.
     fn is_behind_in_order(&self, db: DbId, answer: &Answer) -> bool {
         // What is left when a database goes, nobody decides any more.
-        let is_ordered = self.has_others() && self.databases.get(db).is_some();
+        let is_ordered = answer.ticket.is_some() || self.has_others();
+        let is_ordered = is_ordered && self.databases.get(db).is_some();
         is_ordered && self.sessions.is_behind_in_order(answer.session, db, answer.place)
     }
 
@@ -458,9 +481,11 @@ impl Server {
             // What a channel's request has changed the connection is told before.
             let told = session.connection();
             let is_behind = databases.is_told_late(db, told);
-            if comes_behind
-                || !is_behind && self.is_told_later(db, told)
-                || self.is_fed_later(db, told)
+            // What is left when a database goes comes behind updates of it that helpers compose, and nothing else.
+            if databases.get(db).is_some()
+                && (comes_behind
+                    || !is_behind && self.is_told_later(db, told)
+                    || self.is_fed_later(db, told))
             {
                 return self.park(db, answer);
             }
@@ -560,7 +585,7 @@ impl Server {
     /// Answers a transaction whose session has been told what it changed.
     fn give_told(&mut self, db: DbId, answer: Answer) {
         let Self { shell, sessions, databases, subscriptions, .. } = self;
-        let Answer { session, id, mut result, rest, behind, holds, ticket, .. } = answer;
+        let Answer { session, id, mut result, is_error, rest, behind, holds, ticket, .. } = answer;
         if let Some(ticket) = ticket {
             sessions.leave_order(session, db, ticket);
         }
@@ -574,6 +599,12 @@ impl Server {
         if rest.is_none() || !sessions.has(session) {
             if let Some(reason) = holds {
                 databases.release(shell, sessions, session, reason, Lane::Db(db));
+            }
+            if is_error {
+                if sessions.has(session) {
+                    shell.send(session, weir_wire::reply_error(&id, &result));
+                }
+                return;
             }
             result.extend_from_slice(behind);
             subscriptions.send_result(shell, sessions, session, &id, result);

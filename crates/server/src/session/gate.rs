@@ -162,6 +162,8 @@ pub(crate) struct Gate {
     holds: SmallVec<[(Reason, Lane); 2]>,
     /// Messages that wait, in order of arrival.
     queue: VecDeque<Queued>,
+    /// How many of them are of [`Lane::Unlock`].
+    unlocks: usize,
     queued_bytes: usize,
     /// The shell does not read from the session.
     is_stopped: bool,
@@ -282,16 +284,26 @@ impl Gate {
         most: usize,
     ) -> bool {
         let queued = Queued { message, lane, marks };
-        self.queued_bytes += queued.bytes();
+        self.count_in(&queued);
         self.queue.push_back(queued);
         let must_stop = self.queued_bytes > most && !self.is_stopped;
         self.is_stopped |= must_stop;
         must_stop
     }
 
+    fn count_in(&mut self, queued: &Queued) {
+        self.queued_bytes += queued.bytes();
+        self.unlocks += usize::from(queued.lane == Lane::Unlock);
+    }
+
+    fn count_out(&mut self, queued: &Queued) {
+        self.queued_bytes -= queued.bytes();
+        self.unlocks -= usize::from(queued.lane == Lane::Unlock);
+    }
+
     pub(super) fn push_front(&mut self, message: Incoming, lane: Lane, marks: Marks) {
         let queued = Queued { message, lane, marks };
-        self.queued_bytes += queued.bytes();
+        self.count_in(&queued);
         self.queue.push_front(queued);
     }
 
@@ -339,7 +351,7 @@ impl Gate {
     pub(super) fn pop(&mut self, round: u64) -> Option<Queued> {
         let queued = self.queue.remove(self.next()?)?;
         self.handled_in = Some(round);
-        self.queued_bytes -= queued.bytes();
+        self.count_out(&queued);
         Some(queued)
     }
 
@@ -347,7 +359,7 @@ impl Gate {
     pub(super) fn pop_for_channel(&mut self) -> Option<Queued> {
         let at = self.next().filter(|at| self.queue[*at].lane == Lane::Channel)?;
         let queued = self.queue.remove(at)?;
-        self.queued_bytes -= queued.bytes();
+        self.count_out(&queued);
         Some(queued)
     }
 
@@ -371,12 +383,16 @@ impl Gate {
 
     /// Whether an `unlock` waits for what is asked for under the lock.
     pub(super) fn has_unlock(&self) -> bool {
-        let is_queued = self.queue.iter().any(|queued| queued.lane == Lane::Unlock);
-        is_queued || self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock)
+        self.queues_unlock() || self.holds.iter().any(|(_, lane)| *lane == Lane::Unlock)
+    }
+
+    /// Whether it is among the messages that wait.
+    pub(super) fn queues_unlock(&self) -> bool {
+        self.unlocks > 0
     }
 
     /// The locks that are to be given up behind what is asked for under them.
-    pub(super) fn unlocks(&self) -> Vec<String> {
+    pub(crate) fn unlocks(&self) -> Vec<String> {
         let unlocks = self.queue.iter().filter(|queued| queued.lane == Lane::Unlock);
         let names = unlocks.filter_map(|queued| match About::of(&queued.message) {
             About::Unlock(name) => name.str().map(|name| name.into_owned()),
@@ -390,13 +406,14 @@ impl Gate {
         for queued in self.queue.iter_mut().filter(|queued| queued.lane == Lane::Unlock) {
             queued.lane = Lane::Lock;
         }
+        self.unlocks = 0;
     }
 
     /// Takes the `transact` request of this id out of the queue, if it is there.
     pub(super) fn take_transact(&mut self, id: &[u8]) -> bool {
         let at = self.queue.iter().position(|queued| queued.marks.id.as_deref() == Some(id));
         let Some(queued) = at.and_then(|at| self.queue.remove(at)) else { return false };
-        self.queued_bytes -= queued.bytes();
+        self.count_out(&queued);
         true
     }
 

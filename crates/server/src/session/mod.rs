@@ -142,6 +142,8 @@ pub(crate) struct Sessions {
     mute: usize,
     /// Sessions with messages that may wait for nothing but their turn.
     ready: VecDeque<SessionId>,
+    /// Sessions with an `unlock` in their gates that has waited for something which is done.
+    released_unlocks: BTreeSet<SessionId>,
     /// Answers that have waited for others may go now.
     is_order_to_be_looked_at: bool,
     /// Counts rounds: a session's messages are handled one a round.
@@ -211,6 +213,11 @@ impl Sessions {
         self.by_id.contains_key(&id)
     }
 
+    /// Whether a session is still there, and its client wants to know of databases that come and go.
+    pub(crate) fn is_db_change_aware(&self, id: SessionId) -> bool {
+        self.get(id.connection()).is_some_and(Session::is_db_change_aware)
+    }
+
     /// All connections, in the order in which they came.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         let all = self.by_id.iter().map(|(id, session)| (*id, session));
@@ -253,6 +260,7 @@ impl Sessions {
         shell.forget(id);
         self.forget_kept(id);
         self.queued_bytes -= session.gate.queued_bytes();
+        self.released_unlocks.remove(&id);
         for name in session.locks.keys() {
             self.leave_lock(shell, id, name);
         }
@@ -306,12 +314,17 @@ impl Sessions {
     pub(crate) fn release(&mut self, id: SessionId, reason: Reason, lane: Lane) -> bool {
         let mut may_tell = false;
         for id in self.held_with(id, reason) {
+            let mut has_unlock = false;
             let released = self.change(id, |session| {
                 session.gate.release(reason, lane);
+                has_unlock = session.gate.queues_unlock();
                 !session.gate.mutes(None) && reason.mutes()
             });
             if released.is_some() {
                 self.look_at(id);
+            }
+            if has_unlock {
+                self.released_unlocks.insert(id);
             }
             may_tell |= released.unwrap_or(false);
         }
@@ -332,10 +345,20 @@ impl Sessions {
         self.by_id.get(&id).is_some_and(|session| session.gate.has_unlock())
     }
 
-    /// Sessions that give locks up behind what they have asked for under them, with the locks.
-    pub(crate) fn waiting_unlocks(&self) -> Vec<(SessionId, Vec<String>)> {
+    /// Sessions that give locks up behind what they have asked for under them.
+    pub(crate) fn waiting_unlocks(&self) -> Vec<SessionId> {
         let waiting = self.by_id.iter().filter(|(_, session)| session.gate.has_unlock());
-        waiting.map(|(id, session)| (*id, session.gate.unlocks())).collect()
+        waiting.map(|(id, _)| *id).collect()
+    }
+
+    /// Those of them that wait for less than before; asked once.
+    pub(crate) fn take_released_unlocks(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.released_unlocks)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn have_released_unlocks(&self) -> bool {
+        !self.released_unlocks.is_empty()
     }
 
     /// Something that a session has asked for goes elsewhere, and may wait there for the next owner of a lock, if it

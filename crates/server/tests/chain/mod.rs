@@ -178,6 +178,14 @@ impl Chain {
         }
     }
 
+    /// Everything happens between a relay and this source of it, and nothing anywhere else.
+    pub(crate) fn settle_between(&mut self, at: usize, to: usize) {
+        let wires = self.wires_of(at).into_iter().filter(|wire| wire.to == to);
+        for wire in wires {
+            while self.carry_by(wire) {}
+        }
+    }
+
     /// Another server is where the source was.
     pub(crate) fn replace_source(&mut self, source: Shell) -> Shell {
         self.goes(0);

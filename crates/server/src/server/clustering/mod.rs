@@ -302,10 +302,9 @@ impl Server {
         for trigger in unknown {
             self.forget_client(db, &trigger);
         }
-        let Self { shell, sessions, databases, .. } = self;
-        forget(shell, converted);
+        forget(&mut self.shell, converted);
         for trigger in canceled {
-            databases.cancel(shell, sessions, trigger);
+            self.cancel_in_order(trigger);
         }
     }
 

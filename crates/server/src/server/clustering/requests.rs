@@ -160,7 +160,6 @@ impl Server {
     /// What is for the leader waits for its turn. While nobody leads it counts as kept for its session.
     pub(super) fn queue_for_leader(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
-            let Self { shell, sessions, databases, clusters, .. } = self;
             let checked = match bytes_to_forward(&trigger) > TEXT_BYTES_MAX {
                 true => Err(too_long("a request")),
                 false => trigger.check_versions(),
@@ -170,10 +169,11 @@ impl Server {
                     // It was asked for here, while this member led, and may be an entry.
                     self.forget_client(db, &trigger);
                 } else {
-                    databases.refuse(shell, sessions, trigger, &error_text(&error));
+                    self.refuse_request(trigger, &error_text(&error));
                 }
                 continue;
             }
+            let Self { shell, sessions, databases, clusters, .. } = self;
             let part = clusters.part_mut(db);
             // What may be an entry is not refused.
             if part.member.leader().is_some() || trigger.since.is_some() {
@@ -183,7 +183,7 @@ impl Server {
             match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => part.forwards.push(trigger, bytes),
                 Ok(None) => databases.cancel(shell, sessions, trigger),
-                Err(error) => databases.refuse(shell, sessions, trigger, &error_text(&error)),
+                Err(error) => self.refuse_request(trigger, &error_text(&error)),
             }
         }
     }
@@ -257,18 +257,7 @@ impl Server {
         // One that takes long is for a helper.
         let Executed::Done(done) = outcome else { return false };
         assert!(done.delta.is_none(), "what reads changes nothing");
-        let (id, result) = (origin.id.clone(), done.reply);
-        let answer = Answer {
-            session,
-            id,
-            result,
-            rest: None,
-            behind: b"",
-            holds: None,
-            ticket: None,
-            place: origin.place,
-        };
-        self.give(origin.db, answer);
+        self.give(origin.db, Answer::new(session, origin.clone(), done.reply));
         true
     }
 

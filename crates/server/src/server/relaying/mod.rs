@@ -86,9 +86,8 @@ impl Server {
         for trigger in unknown {
             self.lose_request(trigger);
         }
-        let Self { shell, sessions, databases, .. } = self;
         for trigger in known {
-            databases.cancel(shell, sessions, trigger);
+            self.cancel_in_order(trigger);
         }
         for name in relay.locks.names() {
             self.tell_owner_if_back(name.clone());

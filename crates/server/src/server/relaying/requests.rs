@@ -7,6 +7,7 @@ use weir_json::{Text, Value};
 use weir_wire::Message;
 
 use crate::database::Trigger;
+use crate::database::cancel::CANCELED;
 use crate::ids::{DbId, SessionId};
 use crate::once::Once;
 use crate::outbound;
@@ -43,7 +44,6 @@ enum Answer {
 }
 
 /// The error that ends what nobody will answer (RFC 7047 §4.1.4).
-const CANCELED: &[u8] = b"\"canceled\"";
 
 /// The error of a relay whose source has no `weir_transact`.
 pub(super) const NOT_SUPPORTED: &str = "not supported";
@@ -100,7 +100,7 @@ impl Server {
             match locked {
                 Locked::Goes => self.send_to_source(db, forward),
                 Locked::Asked => self.relays.get_mut(db).forwards.again(forward),
-                Locked::Ends(error) => self.refuse_forward(forward.trigger, &error),
+                Locked::Ends(error) => self.refuse_request(forward.trigger, &error),
                 Locked::Refused(reply) => self.give_reply(db, forward.trigger, reply),
                 Locked::Aside => {
                     let Self { sessions, databases, round, .. } = self;
@@ -133,7 +133,7 @@ impl Server {
     fn queue_forwards(&mut self, db: DbId) {
         for mut trigger in self.databases.take_to_forward(db) {
             if let Err(error) = trigger.check_versions() {
-                self.refuse_forward(trigger, &error_text(&error));
+                self.refuse_request(trigger, &error_text(&error));
                 continue;
             }
             let relay = self.relays.get_mut(db);
@@ -147,7 +147,7 @@ impl Server {
             match outbound::admit(sessions, &mut trigger) {
                 Ok(Some(bytes)) => relay.forwards.push(trigger, bytes),
                 Ok(None) => self.lose_request(trigger),
-                Err(error) => self.refuse_forward(trigger, &error_text(&error)),
+                Err(error) => self.refuse_request(trigger, &error_text(&error)),
             }
         }
     }
@@ -330,7 +330,7 @@ impl Server {
                 self.relays.get_mut(db).forwards.keep_answer(early);
             }
             Answer::Reply(_, reply) => self.give_reply(db, forward.trigger, reply),
-            Answer::Error(error) => self.refuse_forward(forward.trigger, &error),
+            Answer::Error(error) => self.refuse_request(forward.trigger, &error),
             Answer::Unknown => self.lose_request(forward.trigger),
             Answer::NotMade => {
                 let forward = Forward { fence: Fence::NotMade, ..Forward::new(forward.trigger) };
@@ -424,14 +424,9 @@ impl Server {
         self.decide(db);
     }
 
-    fn refuse_forward(&mut self, trigger: Trigger, error: &[u8]) {
-        let Self { shell, sessions, databases, .. } = self;
-        databases.refuse(shell, sessions, trigger, error);
-    }
-
     /// Nobody can say any more what has become of a request, and its client is told so.
     pub(in crate::server) fn lose_request(&mut self, trigger: Trigger) {
-        self.refuse_forward(trigger, CANCELED);
+        self.refuse_request(trigger, CANCELED);
     }
 }
 
