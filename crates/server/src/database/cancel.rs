@@ -23,7 +23,7 @@ use crate::session::Sessions;
 use crate::shell::Shell;
 use crate::work::Word;
 
-/// The error of what is canceled, as JSON text.
+/// The error of what is canceled, or nobody will answer (RFC 7047 section 4.1.4), as JSON text.
 pub(crate) const CANCELED: &[u8] = b"\"canceled\"";
 
 impl Databases {

@@ -43,8 +43,6 @@ enum Answer {
     Unknown,
 }
 
-/// The error that ends what nobody will answer (RFC 7047 §4.1.4).
-
 /// The error of a relay whose source has no `weir_transact`.
 pub(super) const NOT_SUPPORTED: &str = "not supported";
 
