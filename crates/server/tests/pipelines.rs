@@ -391,6 +391,35 @@ fn a_lock_is_given_up_behind_what_is_being_written_under_it() {
     assert_eq!(received(&mut shell, two), [3, 4]);
 }
 
+/// That it is the client's is known only behind what it has asked for before.
+#[test]
+fn a_lock_is_given_up_behind_what_is_under_it_though_it_was_asked_for_behind_another() {
+    let (mut shell, one, two) = start();
+    shell.slow_work = true;
+    let guarded = |lock: &str| format!(r#"{{"op":"assert","lock":"{lock}"}},{}"#, insert(lock));
+    let messages = [
+        request(1, "lock", json!(["m"])),
+        transact(2, &guarded("m")),
+        request(3, "unlock", json!(["m"])),
+        request(4, "lock", json!(["l"])),
+        transact(5, &guarded("l")),
+        request(6, "unlock", json!(["l"])),
+    ];
+    send(&mut shell, one, &messages);
+    shell.server.set_step_cost_max(0);
+    disk_is_done(&mut shell);
+    send(&mut shell, two, &[request(1, "lock", json!(["l"]))]);
+    assert_eq!(received(&mut shell, one), [1, 2, 3, 4], "a helper writes");
+    assert_eq!(received(&mut shell, two), [1]);
+    shell.slow_work = false;
+    shell.do_work(0);
+    shell.settle();
+    disk_is_done(&mut shell);
+    assert_eq!(received(&mut shell, one), [5, 6]);
+    assert_eq!(received(&mut shell, two), ["locked"]);
+    assert_eq!(ports(&mut shell), ["l", "m"]);
+}
+
 /// `unlock` waits for its turn, and so do the locks of what comes behind it.
 #[test]
 fn what_is_asked_for_behind_unlock_is_not_under_the_lock() {

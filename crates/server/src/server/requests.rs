@@ -99,11 +99,29 @@ impl Server {
         for _ in 0..self.sessions.ready_len() {
             self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
+            if queued.marks.awaits_locks && self.comes_behind_what_is_under(id, &queued.message) {
+                let marks = Marks { awaits_locks: false, ..queued.marks };
+                self.sessions.put_back(id, queued.message, Lane::Unlock, marks);
+                self.sessions.look_at(id);
+                continue;
+            }
             self.take(id, queued.message, queued.marks.locks);
             // What is for channels has its turns there.
             while let Some(queued) = self.sessions.next_for_channel(&mut self.shell, id) {
                 self.take(id, queued.message, queued.marks.locks);
             }
+        }
+    }
+
+    /// Whether a message is an `unlock` of a lock under which its session has asked for something that is not made yet.
+    fn comes_behind_what_is_under(&self, id: SessionId, message: &Incoming) -> bool {
+        matches!(About::of(message), About::Unlock(name) if self.lane_of_unlock(id, name) == Lane::Unlock)
+    }
+
+    fn lane_of_unlock(&self, id: SessionId, name: Text<'_>) -> Lane {
+        match name.str() {
+            Some(name) if self.has_under_lock(id, &name, None) => Lane::Unlock,
+            _ => Lane::Lock,
         }
     }
 
@@ -115,12 +133,8 @@ impl Server {
             About::Echo if self.has_others() || self.databases.feeds_any_to(id) => Lane::Echo,
             About::Echo if self.sessions.has_unlock(id) => Lane::Aside,
             About::Cancel => Lane::Aside,
-            About::Unlock(name)
-                if name.str().is_some_and(|name| self.has_under_lock(id, &name, None)) =>
-            {
-                Lane::Unlock
-            }
-            About::Lock | About::Unlock(_) => Lane::Lock,
+            About::Unlock(name) => self.lane_of_unlock(id, *name),
+            About::Lock => Lane::Lock,
             About::Echo | About::None => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
@@ -146,7 +160,10 @@ impl Server {
                 let locks = are_decided().then(owned);
                 Marks { awaits_locks: locks.is_none(), locks, ..Marks::default() }
             }
-            About::Lock | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
+            About::Lock => Marks { changes_locks: true, ..Marks::default() },
+            About::Unlock(_) => {
+                Marks { changes_locks: true, awaits_locks: !are_decided(), ..Marks::default() }
+            }
             _ => Marks::default(),
         }
     }

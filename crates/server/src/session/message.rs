@@ -127,7 +127,8 @@ pub(crate) struct Marks {
     /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if
     /// what the session owns is decided by a message before it that waits, too.
     pub(crate) locks: Option<Vec<Held>>,
-    /// Which locks count for it is decided when its turn comes, by what its session owns then.
+    /// Which locks count for it is decided when its turn comes, by what its session owns then: so is whether something is
+    /// under the lock that it gives up.
     pub(crate) awaits_locks: bool,
     /// The session asks for a lock, or gives one up.
     pub(crate) changes_locks: bool,
