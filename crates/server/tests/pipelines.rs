@@ -391,6 +391,22 @@ fn a_lock_is_given_up_behind_what_is_being_written_under_it() {
     assert_eq!(received(&mut shell, two), [3, 4]);
 }
 
+/// The monitor that has the name ends when its database is decided.
+#[test]
+fn a_monitor_may_have_the_name_of_one_of_another_database_that_is_canceled_before() {
+    let (mut shell, one, _) = start();
+    let monitor = |id, database| request(id, "monitor", json!([database, "m", {"Port": {}}]));
+    send(&mut shell, one, &[monitor(1, "Net")]);
+    received(&mut shell, one);
+    let cancel = request(3, "monitor_cancel", json!(["m"]));
+    send(&mut shell, one, &[transact(2, &insert("a")), cancel, monitor(4, "Other")]);
+    assert_eq!(received(&mut shell, one), Vec::<Value>::new());
+    disk_is_done(&mut shell);
+    let told = shell.received(one);
+    assert!(told.iter().all(|told| !told.contains("duplicate")), "{told:?}");
+    assert!(told.last().is_some_and(|last| last.contains(r#""id":4"#)), "{told:?}");
+}
+
 /// That it is the client's is known only behind what it has asked for before.
 #[test]
 fn a_lock_is_given_up_behind_what_is_under_it_though_it_was_asked_for_behind_another() {

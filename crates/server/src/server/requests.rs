@@ -182,10 +182,13 @@ impl Server {
                 Some(self.lane_of_transaction(id, db, None, nature))
             }
             About::Conversion(name) => by_name(*name).map(Lane::Conversion),
-            About::Monitor(name) => {
-                let mut text = Vec::new();
-                name.write(&mut text);
-                self.subscriptions.db_of(id, &text).map(Lane::Db)
+            About::Monitor(name) => self.db_of_monitor(id, *name).map(Lane::Db),
+            About::NewMonitor(db, name) => {
+                let db = by_name(*db)?;
+                // One of another database has the name until it is canceled, which may wait.
+                let other = name.and_then(|name| self.db_of_monitor(id, name));
+                let is_free = other.is_none_or(|other| other == db);
+                is_free.then_some(Lane::Db(db))
             }
             About::Probe
             | About::Echo
@@ -195,6 +198,12 @@ impl Server {
             | About::Unlock(_)
             | About::Unknown => None,
         }
+    }
+
+    fn db_of_monitor(&self, id: SessionId, name: Text<'_>) -> Option<DbId> {
+        let mut text = Vec::new();
+        name.write(&mut text);
+        self.subscriptions.db_of(id, &text)
     }
 
     /// Handles a message whose turn it is. `locks` are those that the session owned when it came, if

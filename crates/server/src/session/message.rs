@@ -59,6 +59,8 @@ pub(crate) enum About<'m> {
     Conversion(Text<'m>),
     /// The database of the monitor of this name.
     Monitor(Text<'m>),
+    /// A new monitor: its database, and its name, if it has one.
+    NewMonitor(Text<'m>, Option<Text<'m>>),
     /// Nobody can say.
     Unknown,
 }
@@ -82,6 +84,7 @@ impl<'m> About<'m> {
     /// What a request is about.
     pub(crate) fn of_request(method: &str, params: Text<'m>) -> Self {
         let first = || params.elements().and_then(|mut params| params.next());
+        let second = || params.elements().and_then(|mut params| params.nth(1));
         match Method::parse(method) {
             Some(
                 Method::Transact
@@ -89,15 +92,17 @@ impl<'m> About<'m> {
                 | Method::Outcome
                 | Method::Explain
                 | Method::GetSchema
-                | Method::Monitor
-                | Method::MonitorCond
-                | Method::MonitorCondSince
-                | Method::MonitorEach
                 | Method::WaitDelivered
                 | Method::WaitId
                 | Method::Sync
                 | Method::Log,
             ) => first().map_or(Self::None, Self::Db),
+            Some(
+                Method::Monitor
+                | Method::MonitorCond
+                | Method::MonitorCondSince
+                | Method::MonitorEach,
+            ) => first().map_or(Self::None, |db| Self::NewMonitor(db, second())),
             Some(Method::Convert) => first().map_or(Self::None, Self::Conversion),
             Some(Method::MonitorCondChange | Method::MonitorCancel) => {
                 first().map_or(Self::None, Self::Monitor)
