@@ -27,6 +27,7 @@ mod kept;
 mod keys;
 mod keys_of_relays;
 mod keys_twin;
+mod lock_pipelines;
 mod log_of_changes;
 mod long_transactions;
 mod members;

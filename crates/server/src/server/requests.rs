@@ -99,23 +99,13 @@ impl Server {
         for _ in 0..self.sessions.ready_len() {
             self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
-            if queued.marks.awaits_locks && self.comes_behind_what_is_under(id, &queued.message) {
-                let marks = Marks { awaits_locks: false, ..queued.marks };
-                self.sessions.put_back(id, queued.message, Lane::Unlock, marks);
-                self.sessions.look_at(id);
-                continue;
-            }
+            assert!(!queued.marks.is_undecided, "what decides that comes before it");
             self.take(id, queued.message, queued.marks.locks);
             // What is for channels has its turns there.
             while let Some(queued) = self.sessions.next_for_channel(&mut self.shell, id) {
                 self.take(id, queued.message, queued.marks.locks);
             }
         }
-    }
-
-    /// Whether a message is an `unlock` of a lock under which its session has asked for something that is not made yet.
-    fn comes_behind_what_is_under(&self, id: SessionId, message: &Incoming) -> bool {
-        matches!(About::of(message), About::Unlock(name) if self.lane_of_unlock(id, name) == Lane::Unlock)
     }
 
     fn lane_of_unlock(&self, id: SessionId, name: Text<'_>) -> Lane {
@@ -143,28 +133,44 @@ impl Server {
 
     /// What others may ask for of a message that waits.
     pub(super) fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
-        let are_decided =
-            || !self.sessions.get(session).expect("it has sent this").gate().changes_locks();
+        let marks = self.decided_marks_of(session, about);
+        let gate = self.sessions.get(session).expect("it has sent this").gate();
+        let depends = marks.locks.is_some() || matches!(about, About::Unlock(_));
+        match depends && gate.changes_locks() {
+            true => Marks { locks: None, is_undecided: true, ..marks },
+            false => marks,
+        }
+    }
+
+    /// As [`Self::marks_of`], where no message before it changes what its session owns.
+    pub(super) fn decided_marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
         match about {
             About::Transaction { id, params, .. } => {
                 let mut text = Vec::new();
                 id.write(&mut text);
                 let operations = params.elements().into_iter().flatten();
-                let owned = || self.sessions.owned_among(session, operations);
-                let locks = are_decided().then(owned);
-                Marks { id: Some(text), awaits_locks: locks.is_none(), locks, ..Marks::default() }
+                Marks::of_transaction(text, self.sessions.owned_among(session, operations))
             }
             // It may be a transaction, too big to be looked at here.
             About::Unknown => {
-                let owned = || self.sessions.owned_locks(session);
-                let locks = are_decided().then(owned);
-                Marks { awaits_locks: locks.is_none(), locks, ..Marks::default() }
+                Marks { locks: Some(self.sessions.owned_locks(session)), ..Marks::default() }
             }
-            About::Lock => Marks { changes_locks: true, ..Marks::default() },
-            About::Unlock(_) => {
-                Marks { changes_locks: true, awaits_locks: !are_decided(), ..Marks::default() }
-            }
+            About::Lock | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
             _ => Marks::default(),
+        }
+    }
+
+    /// A session has asked for a lock, or has given one up: which locks count for what it has asked for behind that is
+    /// decided, up to the next message of that kind.
+    fn decide_locks(&mut self, id: SessionId) {
+        while let Some((at, message)) = self.sessions.next_undecided(id) {
+            let about = About::of(message);
+            let marks = self.decided_marks_of(id, &about);
+            let lane = match about {
+                About::Unlock(name) => Some(self.lane_of_unlock(id, name)),
+                _ => None,
+            };
+            self.sessions.decide(id, at, lane, marks);
         }
     }
 
@@ -364,8 +370,7 @@ impl Server {
     ) {
         let message = Incoming::Checked(message);
         let marks = self.marks_of(channel, &About::of(&message));
-        let awaits_locks = locks.is_none() && marks.awaits_locks;
-        let marks = Marks { locks: locks.or(marks.locks), awaits_locks, ..marks };
+        let marks = Marks { locks: locks.or(marks.locks), ..marks };
         self.sessions.queue(&mut self.shell, channel, message, lane, marks);
     }
 
@@ -558,6 +563,12 @@ impl Server {
                 let asked = (method, params, prepared);
                 let (Ok(reply) | Err(reply)) = self.method(session, asked, &request);
                 self.answer(session, &request, reply);
+                if matches!(
+                    Method::parse(method),
+                    Some(Method::Lock | Method::Steal | Method::Unlock)
+                ) {
+                    self.decide_locks(session);
+                }
             }
             Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),
             Ok(Message::Notification { .. }) => {}

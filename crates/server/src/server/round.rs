@@ -395,7 +395,7 @@ impl Server {
                     // written and has become long when it ran again, or was in a batch that was given up.
                     let about = About::of(&message);
                     let (lane, marks) =
-                        (self.lane_of(session, &about), self.marks_of(session, &about));
+                        (self.lane_of(session, &about), self.decided_marks_of(session, &about));
                     self.sessions.put_back(session, message, lane, marks);
                     // It need not wait for that any more if it is `unlock`, and nobody leads.
                     return self.sessions.look_at(session);

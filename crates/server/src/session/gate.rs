@@ -144,11 +144,6 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// Whether a message of this lane that has come later waits for this one.
-    fn comes_before(&self, lane: Lane) -> bool {
-        lane.waits_behind(self.lane) || lane == Lane::Lock && self.marks.awaits_locks
-    }
-
     /// What the message occupies.
     fn bytes(&self) -> usize {
         self.message.len() + self.marks.bytes() + OVERHEAD_BYTES
@@ -216,6 +211,25 @@ impl Gate {
         self.has_unlock() || self.queue.iter().any(|queued| queued.marks.changes_locks)
     }
 
+    /// The first message of which it is not decided which locks count, and where it stands, if no other one before it decides
+    /// that.
+    pub(super) fn next_undecided(&self) -> Option<(usize, &Incoming)> {
+        let is_meant = |queued: &Queued| queued.marks.is_undecided || queued.marks.changes_locks;
+        let at = self.queue.iter().position(is_meant)?;
+        let queued = &self.queue[at];
+        queued.marks.is_undecided.then_some((at, &queued.message))
+    }
+
+    /// Which locks count for a message is decided, and what it comes behind if it gives one up.
+    pub(super) fn decide(&mut self, at: usize, lane: Option<Lane>, marks: Marks) {
+        let queued = self.queue.remove(at).expect("it waits there");
+        self.count_out(&queued);
+        let lane = lane.unwrap_or(queued.lane);
+        let queued = Queued { message: queued.message, lane, marks };
+        self.count_in(&queued);
+        self.queue.insert(at, queued);
+    }
+
     /// Whether anything waits, or would.
     pub(crate) fn is_closed(&self) -> bool {
         !self.holds.is_empty() || !self.queue.is_empty()
@@ -248,7 +262,7 @@ impl Gate {
 
     /// Whether a message of this lane goes past those that wait.
     pub(super) fn may_pass(&self, lane: Lane) -> bool {
-        !self.is_held(lane) && !self.queue.iter().any(|queued| queued.comes_before(lane))
+        !self.is_held(lane) && !self.queue.iter().any(|queued| lane.waits_behind(queued.lane))
     }
 
     /// Lets a message through if nothing waits.
@@ -310,15 +324,12 @@ impl Gate {
     /// Where the first message stands that neither a reason nor another message keeps waiting.
     fn next(&self) -> Option<usize> {
         let mut before: SmallVec<[Lane; 4]> = SmallVec::new();
-        let mut are_locks_awaited = false;
         for (at, queued) in self.queue.iter().enumerate() {
             let lane = queued.lane;
-            let is_behind = lane == Lane::Lock && are_locks_awaited
-                || before.iter().any(|other| lane.waits_behind(*other));
+            let is_behind = before.iter().any(|other| lane.waits_behind(*other));
             if !self.is_held(lane) && !is_behind {
                 return Some(at);
             }
-            are_locks_awaited |= queued.marks.awaits_locks;
             if matches!(lane, Lane::Every | Lane::Unlock | Lane::Conversion(_)) {
                 // Everything behind it waits for it, but for this.
                 let passes = |queued: &Queued| {
@@ -560,22 +571,29 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_asked_for_behind_what_asserts_those_of_before() {
+    fn which_locks_count_is_decided_up_to_the_next_message_that_changes_them() {
         let mut gate = Gate::default();
+        let undecided = || Marks { is_undecided: true, ..Marks::default() };
+        let changes = || Marks { changes_locks: true, ..Marks::default() };
         gate.hold(Reason::Turn, Lane::Unlock);
-        gate.push_back(message("write"), A, Marks::default(), usize::MAX);
-        let asserts = Marks { awaits_locks: true, ..Marks::default() };
-        gate.push_back(message("asserts"), A, asserts, usize::MAX);
-        gate.push_back(message("lock"), Lane::Lock, Marks::default(), usize::MAX);
+        gate.push_back(message("write"), A, undecided(), usize::MAX);
+        gate.push_back(
+            message("unlock"),
+            Lane::Lock,
+            Marks { changes_locks: true, ..undecided() },
+            usize::MAX,
+        );
+        gate.push_back(message("behind"), A, undecided(), usize::MAX);
+        for (at, lane, marks) in [(0, None, Marks::default()), (1, Some(Lane::Unlock), changes())] {
+            assert_eq!(gate.next_undecided().map(|(at, _)| at), Some(at));
+            gate.decide(at, lane, marks);
+        }
+        assert!(gate.next_undecided().is_none(), "unlock decides it");
+        assert!(gate.queues_unlock());
         gate.release(Reason::Turn, Lane::Unlock);
         assert_eq!(pop(&mut gate).as_deref(), Some("write"));
-        gate.hold(Reason::Work, A);
-        assert_eq!(pop(&mut gate), None);
-        assert!(!gate.may_pass(Lane::Lock));
-        gate.release(Reason::Work, A);
-        assert_eq!(pop(&mut gate).as_deref(), Some("asserts"));
-        gate.hold(Reason::Work, A);
-        assert_eq!(pop(&mut gate).as_deref(), Some("lock"));
+        assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
+        assert_eq!(gate.next_undecided().map(|(at, _)| at), Some(0));
     }
 
     #[test]

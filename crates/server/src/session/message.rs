@@ -129,12 +129,11 @@ pub(crate) struct Marks {
     /// The id of a `transact` request, as JSON text: `cancel` asks for it.
     pub(crate) id: Option<Vec<u8>>,
     /// The locks that the session owned when the message came, as far as it asks for them: it may
-    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if
-    /// what the session owns is decided by a message before it that waits, too.
+    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if that is not decided.
     pub(crate) locks: Option<Vec<Held>>,
-    /// Which locks count for it is decided when its turn comes, by what its session owns then: so is whether something is
+    /// What the session owns is decided by a message before it that waits, too: so is which locks count for it, or what is
     /// under the lock that it gives up.
-    pub(crate) awaits_locks: bool,
+    pub(crate) is_undecided: bool,
     /// The session asks for a lock, or gives one up.
     pub(crate) changes_locks: bool,
 }

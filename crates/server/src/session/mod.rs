@@ -420,6 +420,17 @@ impl Sessions {
         queued.expect("its message is being handled");
     }
 
+    /// The first message of a session of which it is decided now which locks count, and where it stands.
+    pub(crate) fn next_undecided(&self, id: SessionId) -> Option<(usize, &Incoming)> {
+        self.by_id.get(&id)?.gate.next_undecided()
+    }
+
+    /// Which locks count for a message that waits is decided, and with that what it comes behind.
+    pub(crate) fn decide(&mut self, id: SessionId, at: usize, lane: Option<Lane>, marks: Marks) {
+        self.change_queue(id, |gate| gate.decide(at, lane, marks)).expect("its message waits");
+        self.look_at(id);
+    }
+
     /// The next session and its message that has waited long enough.
     pub(crate) fn next_queued(&mut self, shell: &mut Shell) -> Option<(SessionId, Queued)> {
         for _ in 0..self.ready.len() {
