@@ -266,9 +266,13 @@ impl Forwards {
 
     /// A session has left: what the leader is not asked yet, or is to be asked once more, it is not
     /// asked any more, and what it has answered nobody waits for. What has been asked under locks stays until it is
-    /// decided, as what is an entry does, but without its reply.
+    /// decided, also if it is to be asked once more, as what is an entry does, but without its reply.
     pub(crate) fn forget_session(&mut self, session: SessionId) -> Vec<Trigger> {
         let mut numbers = self.new_ones_of(session);
+        numbers.retain(|number| {
+            let Forward { trigger, since, .. } = &self.by_number[number];
+            since.is_none() || !trigger.has_locks()
+        });
         for place in self.outbound.places_of(session) {
             let forward = self.by_number.get_mut(&place).expect("it has a place");
             let is_under_lock = forward.trigger.has_locks();
@@ -553,6 +557,23 @@ mod tests {
         let gone: Vec<u128> = gone.iter().map(|trigger| trigger.origin.eid.to_u128()).collect();
         assert_eq!(gone, [1]);
         assert_eq!(forwards.new_ones().len(), 2);
+    }
+
+    /// An earlier leader may have made an entry of it, on which the next owner of the lock has to wait.
+    #[test]
+    fn what_a_leader_was_asked_for_under_a_lock_is_asked_for_again_though_its_client_has_left() {
+        let mut forwards = Forwards::default();
+        for eid in 1..=3 {
+            let mut trigger = of(1, eid, 10);
+            trigger.locks = (eid > 1).then(|| vec![Held::elsewhere("lock".to_owned())]);
+            trigger.since = (eid < 3).then_some(7);
+            forwards.push(trigger, 0);
+        }
+        let gone = forwards.forget_session(SessionId(1));
+        let gone: Vec<u128> = gone.iter().map(|trigger| trigger.origin.eid.to_u128()).collect();
+        assert_eq!(gone, [1, 3]);
+        assert_eq!(forwards.asked().count(), 1);
+        assert_eq!(forwards.new_ones().len(), 1);
     }
 
     /// This member takes no entries, for its disk is full, say.

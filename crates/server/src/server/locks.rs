@@ -155,13 +155,16 @@ impl Server {
         let at_source = self.relays.get(db).into_iter().flat_map(|relay| relay.forwards.iter());
         let at_leader = self.clusters.part(db).into_iter().flat_map(|part| part.forwards.asked());
         let here = self.databases.unfinished(db).chain(self.databases.has_run(db));
-        here.chain(at_leader).chain(at_source)
+        // This member may have made an entry of it, while it led.
+        let was_here = self.databases.to_forward(db).filter(|trigger| trigger.since.is_some());
+        here.chain(was_here).chain(at_leader).chain(at_source)
     }
 
     /// What no leader has been asked for yet, or no source: it is not made under a lock that others have had by then.
     fn not_asked(&self, db: DbId) -> impl Iterator<Item = &Trigger> {
         let part = self.clusters.part(db).into_iter();
-        self.databases.to_forward(db).chain(part.flat_map(|part| part.forwards.unasked()))
+        let new = self.databases.to_forward(db).filter(|trigger| trigger.since.is_none());
+        new.chain(part.flat_map(|part| part.forwards.unasked()))
     }
 
     /// Tells sessions whose locks have come to be theirs, or have been, once they have been told all that came before.
