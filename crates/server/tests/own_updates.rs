@@ -517,6 +517,7 @@ fn what_is_left_when_a_database_goes_is_answered_in_its_order() {
     assert_eq!(shell.sent_out, ["Updates", "Read"]);
     shell.files.insert(CONFIG.to_owned(), with("{}").into_bytes());
     assert_eq!(shell.command("ovsdb-server/reload", &[]), Some(Ok(String::new())));
+    assert!(shell.said.values().any(|word| matches!(word, Word::Stop)), "nobody wants it");
     for work in [1, 0] {
         let received = shell.received(client);
         let is_answered = received.iter().any(|message| !message.contains("\"method\""));

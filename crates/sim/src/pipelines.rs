@@ -19,6 +19,9 @@ use crate::world::{Due, World};
 const PIPELINES: usize = 4;
 const FIRST: usize = 100;
 
+/// Who is hasty may leave when it has waited for so long, in microseconds.
+const HASTE_US: u64 = 1_000_000;
+
 /// Requests of one client that are not answered, at most, and those that leave together.
 const UNDER_WAY_MAX: usize = 8;
 const TOGETHER_MAX: usize = 4;
@@ -181,8 +184,10 @@ impl World {
         // Who asks behind the faults waits, so that it is seen when nothing comes.
         let is_patient =
             self.is_calm || since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
+        let is_late = || since_us.is_some_and(|since_us| since_us + HASTE_US < now_us);
+        let leaves = self.are_hasty && !self.is_calm && is_late() && self.rng.chance(100);
         match self.pipelines[number].session {
-            Some(session) if !is_patient => self.hang_up(session),
+            Some(session) if !is_patient || leaves => self.hang_up(session),
             _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
             None => self.connect_pipeline(number),
             Some(session) if !self.is_calm && self.rng.chance(1) => self.hang_up(session),

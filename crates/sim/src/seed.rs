@@ -70,6 +70,10 @@ const LATE_LOCKS: [u64; 4] = [6, 14, 30, 46];
 /// In these seeds clients that do not wait for answers ask for what changes nothing, as well, and are answered in order.
 const NOTHING: std::ops::Range<u64> = 1_012_000..2_000_000;
 
+/// From this seed on, in each other seed with clients that do not wait for answers, these leave whom they have asked a
+/// while ago, as who is told that there is no leader does.
+const HASTY_FROM: u64 = 1_013_400;
+
 /// From this seed on, in each third seed (and in each 32nd of the first thousand), most of the cluster may be lost, and
 /// in two of five clocks go at different speeds.
 const LATEST_FROM: u64 = 1_006_010;
@@ -185,6 +189,7 @@ pub fn run(seed: u64, plan: Plan) -> Run {
         let is_chosen = LATE_LOCKS.contains(&(seed % 64));
         world.locks_at_relays = seed >= LOCKS_AT_RELAYS_FROM || is_chosen;
         world.watches_under_locks = seed >= LOCKS_WATCHED_FROM || is_chosen;
+        world.are_hasty = seed >= HASTY_FROM && seed % 8 > 3;
         world.asks_for_nothing = NOTHING.contains(&seed);
     }
     let mut world = world.with_plan(plan);

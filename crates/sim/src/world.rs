@@ -178,6 +178,8 @@ pub struct World {
     pub(crate) reads_under_locks: bool,
     /// Who takes a lock watches what is written under it.
     pub(crate) watches_under_locks: bool,
+    /// Clients that do not wait for answers leave whom they have asked a while ago.
+    pub(crate) are_hasty: bool,
     /// Clients that do not wait for answers ask for what changes nothing, as well.
     pub(crate) asks_for_nothing: bool,
     /// Clients of relays take locks, too.
@@ -241,6 +243,7 @@ impl World {
             is_over: false,
             reads_under_locks: false,
             watches_under_locks: false,
+            are_hasty: false,
             asks_for_nothing: false,
             locks_at_relays: false,
             sessions: 0,

@@ -321,7 +321,7 @@ impl Databases {
         }
     }
 
-    /// Nobody waits any more for these transactions: what helpers do for them is to end.
+    /// Nobody waits any more for what these transactions do: helpers are to end it.
     pub(super) fn stop_work(&self, shell: &mut Shell, is_meant: impl Fn(&Trigger) -> bool) {
         for (work, out) in &self.out {
             if out.trigger().is_some_and(&is_meant) {

@@ -345,6 +345,7 @@ impl Databases {
         sessions.forget_database(id);
         assert!(db.is_decided(), "a database is removed when all is decided");
         db.storage.close(shell);
+        self.stop_work(shell, |trigger| trigger.origin.db == id);
         self.abandon_keys(shell, sessions, &mut db);
         let conversions = std::mem::take(&mut db.conversions);
         let mut left = self.cancel_conversions(shell, sessions, conversions);
