@@ -97,10 +97,20 @@ pub(crate) struct Question {
     pub(crate) leader: (Uuid, u64),
 }
 
+/// What clients have asked for under locks, of which nobody can say what has become.
+#[derive(Debug)]
+struct Doubt {
+    db: DbId,
+    locks: BTreeSet<String>,
+    /// Behind this, who has the locks next knows it.
+    wanted: Wanted,
+}
+
 /// All who wait.
 #[derive(Debug, Default)]
 pub(crate) struct States {
     waits: Vec<Wait>,
+    doubts: Vec<Doubt>,
     questions: BTreeMap<DbId, Question>,
     next_question: u64,
     /// When to ask again where nobody could be asked.
@@ -140,15 +150,39 @@ impl States {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waits.is_empty()
+        self.waits.is_empty() && self.doubts.is_empty()
+    }
+
+    /// Nobody can say what has become of something that was asked for under these locks: who has them next is told so when the
+    /// database has all that is committed by now.
+    pub(crate) fn doubt(&mut self, db: DbId, locks: impl IntoIterator<Item = String>) {
+        let mut doubts = self.doubts.iter_mut();
+        match doubts.find(|doubt| doubt.db == db && doubt.wanted == Wanted::Latest) {
+            Some(doubt) => doubt.locks.extend(locks),
+            None => {
+                let (locks, wanted) = (locks.into_iter().collect(), Wanted::Latest);
+                self.doubts.push(Doubt { db, locks, wanted });
+            }
+        }
+    }
+
+    /// Whether something is in doubt that was asked for under this lock.
+    pub(crate) fn is_in_doubt(&self, db: DbId, lock: &str) -> bool {
+        self.doubts.iter().any(|doubt| doubt.db == db && doubt.locks.contains(lock))
+    }
+
+    /// Databases may have all by now that was in doubt.
+    pub(crate) fn settle(&mut self, has: impl Fn(DbId, Wanted) -> bool) {
+        self.doubts.retain(|doubt| !has(doubt.db, doubt.wanted));
     }
 
     /// When somebody has waited long enough, or it is time to ask again.
     #[inline]
     pub(crate) fn next_us(&self) -> Option<u64> {
         let away = self.waits.iter().filter(|wait| !wait.is_there);
-        let until_us = away.map(|wait| wait.until_us).min()?;
-        Some(self.again_us.map_or(until_us, |again_us| again_us.min(until_us)))
+        let until_us = away.map(|wait| wait.until_us).min();
+        let is_asked = until_us.is_some() || !self.doubts.is_empty();
+        until_us.into_iter().chain(self.again_us.filter(|_| is_asked)).min()
     }
 
     /// Databases of which it is to be asked what is committed.
@@ -156,9 +190,12 @@ impl States {
         if self.again_us.is_some_and(|at_us| at_us > now_us) {
             return BTreeSet::new();
         }
-        let is_new =
-            |wait: &&Wait| wait.wanted == Wanted::Latest && !self.questions.contains_key(&wait.db);
-        self.waits.iter().filter(is_new).map(|wait| wait.db).collect()
+        let waits = self.waits.iter().map(|wait| (wait.db, wait.wanted));
+        let all = waits.chain(self.doubts.iter().map(|doubt| (doubt.db, doubt.wanted)));
+        let is_new = |(db, wanted): &(DbId, Wanted)| {
+            *wanted == Wanted::Latest && !self.questions.contains_key(db)
+        };
+        all.filter(is_new).map(|(db, _)| db).collect()
     }
 
     /// The leader of a database's cluster is about to be asked: the question's number.
@@ -231,10 +268,12 @@ impl States {
     }
 
     fn change(&mut self, db: DbId, from: Wanted, to: Wanted) {
-        let mut waits = self.waits.iter_mut();
-        waits.by_ref().filter(|wait| wait.db == db && wait.wanted == from).for_each(|wait| {
-            wait.wanted = to;
-        });
+        let waits = self.waits.iter_mut().map(|wait| (wait.db, &mut wait.wanted));
+        let doubts = self.doubts.iter_mut().map(|doubt| (doubt.db, &mut doubt.wanted));
+        for (_, wanted) in waits.chain(doubts).filter(|(of, wanted)| *of == db && **wanted == from)
+        {
+            *wanted = to;
+        }
     }
 
     /// Looks which databases have what is waited for by now: whose waits that ends, once they have been told.
@@ -271,6 +310,7 @@ impl States {
     /// A database has been removed.
     pub(crate) fn forget_database(&mut self, shell: &mut Shell, db: DbId) {
         self.questions.remove(&db);
+        self.doubts.retain(|doubt| doubt.db != db);
         for wait in self.waits.extract_if(.., |wait| wait.db == db) {
             shell.send(wait.session, weir_wire::reply_error_string(&wait.request, "canceled"));
         }
@@ -314,6 +354,25 @@ mod tests {
             Wanted::Id(id),
             "who has named a state waits for that one"
         );
+    }
+
+    #[test]
+    fn what_is_in_doubt_is_until_the_database_has_all_that_was_committed() {
+        let db = DbId(1);
+        let mut states = States::default();
+        states.doubt(db, ["l".to_owned()]);
+        assert!(states.is_in_doubt(db, "l") && !states.is_in_doubt(db, "m"));
+        states.ask_later(500);
+        assert_eq!((states.next_us(), states.to_ask(100)), (Some(500), BTreeSet::new()));
+        assert_eq!(states.to_ask(500), BTreeSet::from([db]));
+        let question = states.ask(db, (Uuid::ZERO, 0));
+        states.answered(db, question, 7);
+        let has =
+            |applied| move |_, wanted| matches!(wanted, Wanted::Entry(entry) if applied >= entry);
+        states.settle(has(6));
+        assert!(states.is_in_doubt(db, "l"));
+        states.settle(has(7));
+        assert!(states.is_empty());
     }
 
     #[test]

@@ -436,6 +436,33 @@ fn a_lock_is_given_up_behind_what_is_under_it_though_it_was_asked_for_behind_ano
     assert_eq!(ports(&mut shell), ["l", "m"]);
 }
 
+/// What he asks for behind `unlock` of another lock he has computed from what was there before.
+#[test]
+fn what_waits_behind_another_lock_is_not_under_one_that_was_lost_and_has_come_back() {
+    for is_stolen in [true, false] {
+        let (mut shell, one, two) = start();
+        let guarded = |lock: &str| format!(r#"{{"op":"assert","lock":"{lock}"}},{}"#, insert(lock));
+        let messages = [
+            request(1, "lock", json!(["m"])),
+            request(2, "lock", json!(["k"])),
+            transact(3, &guarded("m")),
+            request(4, "unlock", json!(["m"])),
+            on_other(5, &guarded("k")),
+        ];
+        send(&mut shell, one, &messages);
+        assert_eq!(received(&mut shell, one), [1, 2]);
+        if is_stolen {
+            let messages = [request(1, "steal", json!(["k"])), request(2, "unlock", json!(["k"]))];
+            send(&mut shell, two, &messages);
+            assert_eq!(received(&mut shell, one), ["stolen", "locked"]);
+        }
+        disk_is_done(&mut shell);
+        let told = shell.received(one);
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(told[2].contains("not owner"), is_stolen, "{told:?}");
+    }
+}
+
 /// `unlock` waits for its turn, and so do the locks of what comes behind it.
 #[test]
 fn what_is_asked_for_behind_unlock_is_not_under_the_lock() {

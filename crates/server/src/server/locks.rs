@@ -124,6 +124,9 @@ impl Server {
                     && relay.forwards.at_source().filter(is_of_other).any(is_under)
             };
             let may_ask = relay.is_none_or(|relay| relay.follower.may_ask());
+            if self.states.is_in_doubt(db, name) {
+                return true;
+            }
             // Others have it there, or may have it.
             if may_ask && relay.is_some_and(|relay| relay.locks.is_elsewhere(name)) {
                 return true;

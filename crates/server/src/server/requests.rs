@@ -20,9 +20,9 @@ use crate::server::checks::Conditions;
 use crate::server::round::Turn;
 use crate::session::gate::{Lane, Reason};
 use crate::session::locks::{Held, LockMode};
-use crate::session::message::{About, Incoming, Marks};
+use crate::session::message::{About, Asserts, Incoming, Marks};
 use crate::states::Wanted;
-use crate::work::{EXAMINE_BYTES_MIN, Nature, operations};
+use crate::work::{EXAMINE_BYTES_MIN, Nature, asserted, operations};
 
 /// Where the updates are that a change of conditions comes behind.
 enum Late {
@@ -99,19 +99,12 @@ impl Server {
         for _ in 0..self.sessions.ready_len() {
             self.let_waiting_go();
             let Some((id, queued)) = self.sessions.next_queued(&mut self.shell) else { return };
-            assert!(!queued.marks.is_undecided, "what decides that comes before it");
+            assert_eq!(queued.marks.undecided, None, "what decides that comes before it");
             self.take(id, queued.message, queued.marks.locks);
             // What is for channels has its turns there.
             while let Some(queued) = self.sessions.next_for_channel(&mut self.shell, id) {
                 self.take(id, queued.message, queued.marks.locks);
             }
-        }
-    }
-
-    fn lane_of_unlock(&self, id: SessionId, name: Text<'_>) -> Lane {
-        match name.str() {
-            Some(name) if self.has_under_lock(id, &name, None) => Lane::Unlock,
-            _ => Lane::Lock,
         }
     }
 
@@ -123,8 +116,12 @@ impl Server {
             About::Echo if self.has_others() || self.databases.feeds_any_to(id) => Lane::Echo,
             About::Echo if self.sessions.has_unlock(id) => Lane::Aside,
             About::Cancel => Lane::Aside,
-            About::Unlock(name) => self.lane_of_unlock(id, *name),
-            About::Lock => Lane::Lock,
+            About::Unlock(name)
+                if name.str().is_some_and(|name| self.has_under_lock(id, &name, None)) =>
+            {
+                Lane::Unlock
+            }
+            About::Lock(_) | About::Unlock(_) => Lane::Lock,
             About::Echo | About::None => Lane::None,
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
@@ -134,12 +131,18 @@ impl Server {
     /// What others may ask for of a message that waits.
     pub(super) fn marks_of(&self, session: SessionId, about: &About<'_>) -> Marks {
         let marks = self.decided_marks_of(session, about);
-        let gate = self.sessions.get(session).expect("it has sent this").gate();
-        let depends = marks.locks.is_some() || matches!(about, About::Unlock(_));
-        match depends && gate.changes_locks() {
-            true => Marks { locks: None, is_undecided: true, ..marks },
-            false => marks,
+        if !self.sessions.get(session).expect("it has sent this").gate().changes_locks() {
+            return marks;
         }
+        let undecided = match about {
+            About::Transaction { params, .. } => {
+                Some(Asserts::These(asserted(params.elements().into_iter().flatten())))
+            }
+            About::Unknown => Some(Asserts::Any),
+            About::Unlock(_) => Some(Asserts::These(BTreeSet::new())),
+            _ => None,
+        };
+        Marks { undecided, ..marks }
     }
 
     /// As [`Self::marks_of`], where no message before it changes what its session owns.
@@ -155,22 +158,18 @@ impl Server {
             About::Unknown => {
                 Marks { locks: Some(self.sessions.owned_locks(session)), ..Marks::default() }
             }
-            About::Lock | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
+            About::Lock(_) | About::Unlock(_) => Marks { changes_locks: true, ..Marks::default() },
             _ => Marks::default(),
         }
     }
 
-    /// A session has asked for a lock, or has given one up: which locks count for what it has asked for behind that is
-    /// decided, up to the next message of that kind.
-    fn decide_locks(&mut self, id: SessionId) {
-        while let Some((at, message)) = self.sessions.next_undecided(id) {
-            let about = About::of(message);
-            let marks = self.decided_marks_of(id, &about);
-            let lane = match about {
-                About::Unlock(name) => Some(self.lane_of_unlock(id, name)),
-                _ => None,
-            };
-            self.sessions.decide(id, at, lane, marks);
+    /// A session has asked for a lock, or has given one up, of this name if that has changed anything: which locks count for
+    /// what it has asked for behind that is decided, up to the next message of that kind.
+    fn decide_locks(&mut self, id: SessionId, name: Option<&str>) {
+        if let Some((at, name)) = self.sessions.decide_locks(id, name)
+            && self.has_under_lock(id, &name, None)
+        {
+            self.sessions.set_lane(id, at, Lane::Unlock);
         }
     }
 
@@ -200,7 +199,7 @@ impl Server {
             | About::Echo
             | About::Cancel
             | About::None
-            | About::Lock
+            | About::Lock(_)
             | About::Unlock(_)
             | About::Unknown => None,
         }
@@ -561,13 +560,13 @@ impl Server {
                 let mut request = Vec::new();
                 id.write(&mut request);
                 let asked = (method, params, prepared);
-                let (Ok(reply) | Err(reply)) = self.method(session, asked, &request);
+                let handled = self.method(session, asked, &request);
+                let has_changed = handled.is_ok();
+                let (Ok(reply) | Err(reply)) = handled;
                 self.answer(session, &request, reply);
-                if matches!(
-                    Method::parse(method),
-                    Some(Method::Lock | Method::Steal | Method::Unlock)
-                ) {
-                    self.decide_locks(session);
+                if let About::Lock(name) | About::Unlock(name) = About::of_request(method, params) {
+                    let name = name.str().filter(|_| has_changed);
+                    self.decide_locks(session, name.as_deref());
                 }
             }
             Ok(Message::Notification { method: "cancel", params }) => self.cancel(session, params),

@@ -194,8 +194,9 @@ impl Gate {
     /// came; or a helper is at a big one, of which nobody knows yet what it is.
     pub(crate) fn has_coming(&self, is_meant: impl Fn(Option<DbId>, &[Held]) -> bool) -> bool {
         let is_checked = self.holds.iter().any(|(reason, _)| *reason == Reason::Check);
+        // What is not decided comes behind who asks.
         let is_it = |queued: &Queued| {
-            let locks = queued.marks.locks.as_deref();
+            let locks = queued.marks.locks.as_deref().filter(|_| queued.marks.undecided.is_none());
             locks.is_some_and(|locks| is_meant(queued.lane.db(), locks))
         };
         is_checked || self.queue.iter().any(is_it)
@@ -211,23 +212,41 @@ impl Gate {
         self.has_unlock() || self.queue.iter().any(|queued| queued.marks.changes_locks)
     }
 
-    /// The first message of which it is not decided which locks count, and where it stands, if no other one before it decides
-    /// that.
-    pub(super) fn next_undecided(&self) -> Option<(usize, &Incoming)> {
-        let is_meant = |queued: &Queued| queued.marks.is_undecided || queued.marks.changes_locks;
-        let at = self.queue.iter().position(is_meant)?;
-        let queued = &self.queue[at];
-        queued.marks.is_undecided.then_some((at, &queued.message))
+    /// A message that changes what the session owns has been handled: it has this lock, or has it not. So it counts, or does
+    /// not, for what came behind that.
+    pub(super) fn change_locks(&mut self, name: &str, held: Option<&Held>) {
+        for marks in self.queue.iter_mut().map(|queued| &mut queued.marks) {
+            self.queued_bytes -= marks.bytes();
+            marks.change(name, held);
+            self.queued_bytes += marks.bytes();
+        }
     }
 
-    /// Which locks count for a message is decided, and what it comes behind if it gives one up.
-    pub(super) fn decide(&mut self, at: usize, lane: Option<Lane>, marks: Marks) {
-        let queued = self.queue.remove(at).expect("it waits there");
-        self.count_out(&queued);
-        let lane = lane.unwrap_or(queued.lane);
-        let queued = Queued { message: queued.message, lane, marks };
-        self.count_in(&queued);
-        self.queue.insert(at, queued);
+    /// Decides which locks count for the messages up to the next one that changes them, as all before has been handled. The
+    /// name of a lock that one of them gives up, and where that stands.
+    pub(super) fn decide_locks(&mut self) -> Option<(usize, String)> {
+        for (at, queued) in self.queue.iter_mut().enumerate() {
+            self.queued_bytes -= queued.marks.bytes();
+            let was_undecided = queued.marks.undecided.take().is_some();
+            self.queued_bytes += queued.marks.bytes();
+            if queued.marks.changes_locks {
+                return match About::of(&queued.message) {
+                    About::Unlock(name) if was_undecided => {
+                        name.str().map(|name| (at, name.into_owned()))
+                    }
+                    _ => None,
+                };
+            }
+        }
+        None
+    }
+
+    /// What a message that waits comes behind.
+    pub(super) fn set_lane(&mut self, at: usize, lane: Lane) {
+        let queued = &mut self.queue[at];
+        self.unlocks -= usize::from(queued.lane == Lane::Unlock);
+        queued.lane = lane;
+        self.unlocks += usize::from(lane == Lane::Unlock);
     }
 
     /// Whether anything waits, or would.
@@ -442,6 +461,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::message::Asserts;
 
     const A: Lane = Lane::Db(DbId(1));
     const B: Lane = Lane::Db(DbId(2));
@@ -573,27 +593,37 @@ mod tests {
     #[test]
     fn which_locks_count_is_decided_up_to_the_next_message_that_changes_them() {
         let mut gate = Gate::default();
-        let undecided = || Marks { is_undecided: true, ..Marks::default() };
-        let changes = || Marks { changes_locks: true, ..Marks::default() };
+        let held = |name: &str| Held::elsewhere(name.to_owned());
+        let asserts = || {
+            let undecided = Some(Asserts::These(["k".to_owned(), "l".to_owned()].into()));
+            let locks = Some(vec![held("k"), held("m")]);
+            Marks { locks, undecided, ..Marks::default() }
+        };
+        let none = Some(Asserts::These([].into()));
+        let unlock = Marks { changes_locks: true, undecided: none, ..Marks::default() };
+        let text = r#"{"id":1,"method":"unlock","params":["k"]}"#;
         gate.hold(Reason::Turn, Lane::Unlock);
-        gate.push_back(message("write"), A, undecided(), usize::MAX);
-        gate.push_back(
-            message("unlock"),
-            Lane::Lock,
-            Marks { changes_locks: true, ..undecided() },
-            usize::MAX,
-        );
-        gate.push_back(message("behind"), A, undecided(), usize::MAX);
-        for (at, lane, marks) in [(0, None, Marks::default()), (1, Some(Lane::Unlock), changes())] {
-            assert_eq!(gate.next_undecided().map(|(at, _)| at), Some(at));
-            gate.decide(at, lane, marks);
-        }
-        assert!(gate.next_undecided().is_none(), "unlock decides it");
-        assert!(gate.queues_unlock());
+        gate.push_back(message("write"), A, asserts(), usize::MAX);
+        gate.push_back(message(text), Lane::Lock, unlock, usize::MAX);
+        gate.push_back(message("behind"), A, asserts(), usize::MAX);
+        gate.change_locks("l", Some(&held("l")));
+        gate.change_locks("m", Some(&held("m")));
+        assert_eq!(gate.decide_locks(), Some((1, "k".to_owned())));
+        assert_eq!(gate.decide_locks(), None);
+        gate.set_lane(1, Lane::Unlock);
+        gate.change_locks("k", None);
+        let names = |gate: &mut Gate| {
+            let queued = gate.pop(0).expect("a message");
+            let locks = queued.marks.locks.into_iter().flatten();
+            locks.map(|held| held.name).collect::<Vec<_>>()
+        };
         gate.release(Reason::Turn, Lane::Unlock);
-        assert_eq!(pop(&mut gate).as_deref(), Some("write"));
-        assert_eq!(pop(&mut gate).as_deref(), Some("unlock"));
-        assert_eq!(gate.next_undecided().map(|(at, _)| at), Some(0));
+        assert_eq!(names(&mut gate), ["k", "l"], "it was decided before");
+        assert_eq!(names(&mut gate), Vec::<String>::new());
+        let left = Marks { locks: Some(vec![held("l")]), ..asserts() };
+        assert_eq!(gate.queued_bytes(), "behind".len() + left.bytes() + OVERHEAD_BYTES);
+        assert_eq!(names(&mut gate), ["l"]);
+        assert_eq!((gate.queued_bytes(), gate.queues_unlock()), (0, false));
     }
 
     #[test]

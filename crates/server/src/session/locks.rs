@@ -342,7 +342,8 @@ impl Sessions {
         self.held_by(id.connection(), name).is_some()
     }
 
-    fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
+    /// A lock that the session owns, as it counts for what it asks for now.
+    pub(super) fn held_by(&self, id: SessionId, name: &str) -> Option<Held> {
         let turn = self.locks.queues.get(name).filter(|_| self.owns_lock(id, name))?.turn;
         let session = self.get(id)?;
         let lock = &session.locks[name];

@@ -1,5 +1,7 @@
 //! A message on its way to its handler, and what it concerns.
 
+use std::collections::BTreeSet;
+
 use weir_json::{Text, TextBuf};
 use weir_wire::{Message, Method};
 
@@ -47,8 +49,8 @@ pub(crate) enum About<'m> {
     Cancel,
     /// No database.
     None,
-    /// A lock that the session asks for.
-    Lock,
+    /// The session asks for the lock of this name.
+    Lock(Text<'m>),
     /// The session gives up the lock of this name.
     Unlock(Text<'m>),
     /// The database of this name.
@@ -108,8 +110,8 @@ impl<'m> About<'m> {
                 first().map_or(Self::None, Self::Monitor)
             }
             Some(Method::Echo) => Self::Echo,
-            Some(Method::Lock | Method::Steal) => Self::Lock,
-            Some(Method::Unlock) => first().map_or(Self::Lock, Self::Unlock),
+            Some(Method::Lock | Method::Steal) => first().map_or(Self::None, Self::Lock),
+            Some(Method::Unlock) => first().map_or(Self::None, Self::Unlock),
             Some(
                 Method::ListDbs
                 | Method::Features
@@ -123,17 +125,34 @@ impl<'m> About<'m> {
     }
 }
 
+/// Which locks a message asserts.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asserts {
+    These(BTreeSet<String>),
+    /// Nobody knows which.
+    Any,
+}
+
+impl Asserts {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::These(names) => names.contains(name),
+            Self::Any => true,
+        }
+    }
+}
+
 /// What a queued message is, as far as others ask for that while it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// The id of a `transact` request, as JSON text: `cancel` asks for it.
     pub(crate) id: Option<Vec<u8>>,
     /// The locks that the session owned when the message came, as far as it asks for them: it may
-    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if that is not decided.
+    /// `assert` them, whatever the session asks for meanwhile, until somebody else has them. `None` if it asserts nothing.
     pub(crate) locks: Option<Vec<Held>>,
-    /// What the session owns is decided by a message before it that waits, too: so is which locks count for it, or what is
-    /// under the lock that it gives up.
-    pub(crate) is_undecided: bool,
+    /// Messages before it that wait, too, change what its session owns: so it is not decided which of these locks count for
+    /// it, or what is under the lock that it gives up.
+    pub(crate) undecided: Option<Asserts>,
     /// The session asks for a lock, or gives one up.
     pub(crate) changes_locks: bool,
 }
@@ -144,9 +163,20 @@ impl Marks {
         Self { id: Some(id), locks: Some(locks), ..Self::default() }
     }
 
+    /// What its session owned is another thing by the time at which a message before it has been handled: this lock.
+    pub(super) fn change(&mut self, name: &str, held: Option<&Held>) {
+        let (Some(locks), Some(asserts)) = (&mut self.locks, &self.undecided) else { return };
+        locks.retain(|held| held.name != name);
+        locks.extend(held.filter(|_| asserts.has(name)).cloned());
+    }
+
     /// What it occupies besides the message, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let locks = self.locks.iter().flatten().map(|held| held.name.len() + size_of::<Held>());
-        self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>()
+        let asserts = match &self.undecided {
+            Some(Asserts::These(names)) => names.iter().map(String::len).sum(),
+            Some(Asserts::Any) | None => 0,
+        };
+        self.id.as_ref().map_or(0, Vec::len) + locks.sum::<usize>() + asserts
     }
 }

@@ -420,14 +420,24 @@ impl Sessions {
         queued.expect("its message is being handled");
     }
 
-    /// The first message of a session of which it is decided now which locks count, and where it stands.
-    pub(crate) fn next_undecided(&self, id: SessionId) -> Option<(usize, &Incoming)> {
-        self.by_id.get(&id)?.gate.next_undecided()
+    /// A session has asked for a lock, or has given one up, of this name if that has changed anything: which locks count for
+    /// what it has asked for behind that is decided, up to the next message of that kind. Answers with the lock that this
+    /// one gives up, if it does, and where it stands.
+    pub(crate) fn decide_locks(
+        &mut self,
+        id: SessionId,
+        name: Option<&str>,
+    ) -> Option<(usize, String)> {
+        let changed = name.map(|name| (name, self.held_by(id, name)));
+        self.change_queue(id, |gate| {
+            changed.iter().for_each(|(name, held)| gate.change_locks(name, held.as_ref()));
+            gate.decide_locks()
+        })?
     }
 
-    /// Which locks count for a message that waits is decided, and with that what it comes behind.
-    pub(crate) fn decide(&mut self, id: SessionId, at: usize, lane: Option<Lane>, marks: Marks) {
-        self.change_queue(id, |gate| gate.decide(at, lane, marks)).expect("its message waits");
+    /// What a message that waits comes behind.
+    pub(crate) fn set_lane(&mut self, id: SessionId, at: usize, lane: Lane) {
+        self.change_queue(id, |gate| gate.set_lane(at, lane)).expect("its message waits");
         self.look_at(id);
     }
 

@@ -456,8 +456,11 @@ impl Server {
         databases.run_again_here(shell, sessions, trigger);
     }
 
-    /// Nobody can say any more what has come of a request: its client is to find out.
+    /// Nobody can say any more what has come of a request: its client is to find out, and so is who has its locks next.
     pub(in crate::server) fn forget_client(&mut self, db: DbId, trigger: &Trigger) {
+        if trigger.has_locks() {
+            self.states.doubt(db, trigger.locks.iter().flatten().map(|held| held.name.clone()));
+        }
         if let Some(session) = trigger.origin.session() {
             self.forget_session(db, session);
         }

@@ -13,6 +13,18 @@ use crate::reply::{Handled, Reply};
 use crate::server::Server;
 use crate::states::Wanted;
 
+/// Whether a database has what is waited for.
+fn has_state(databases: &Databases, clusters: &Clusters, db: DbId, wanted: Wanted) -> bool {
+    match wanted {
+        Wanted::Id(id) | Wanted::Source(id) => {
+            let at = databases.position_of(db, id).zip(databases.shown(db));
+            at.is_some_and(|(at, shown)| at <= shown)
+        }
+        Wanted::Entry(entry) => clusters.part(db).is_none_or(|part| part.applied >= entry),
+        Wanted::Latest | Wanted::Answer(_) => false,
+    }
+}
+
 impl Server {
     /// `weir_wait_id` and `weir_sync`: the answer comes when the database has what is wanted.
     pub(in crate::server) fn wait_for_state(
@@ -49,20 +61,13 @@ impl Server {
         for db in self.states.to_ask(now_us) {
             self.ask_what_is_committed(db);
         }
+        let Self { databases, clusters, states, .. } = self;
+        states.settle(|db, wanted| has_state(databases, clusters, db, wanted));
         self.answer_who_waits(|_| true);
     }
 
     /// Answers those of the sessions that wait for states which are there by now, and have been told what led to them.
     pub(in crate::server) fn answer_who_waits(&mut self, is_meant: impl Fn(SessionId) -> bool) {
-        let has_state = |databases: &Databases, clusters: &Clusters, db: DbId, wanted| match wanted
-        {
-            Wanted::Id(id) | Wanted::Source(id) => {
-                let at = databases.position_of(db, id).zip(databases.shown(db));
-                at.is_some_and(|(at, shown)| at <= shown)
-            }
-            Wanted::Entry(entry) => clusters.part(db).is_none_or(|part| part.applied >= entry),
-            Wanted::Latest | Wanted::Answer(_) => false,
-        };
         let Self { databases, clusters, states, .. } = self;
         let reached = states.reached(|db, wanted| has_state(databases, clusters, db, wanted));
         let mut told: BTreeSet<SessionId> =
