@@ -158,17 +158,18 @@ impl World {
         let (at, session, has) = &mut rivals[number];
         let lock = *chance.pick(&LOCKS);
         let method = match has.get(lock) {
+            None if chance.one_in(8) => "steal",
             None => "lock",
             Some(true) => "unlock",
             Some(false) => return,
         };
         match method {
-            "lock" => has.insert(lock.to_owned(), false),
-            _ => has.remove(lock),
+            "unlock" => has.remove(lock),
+            _ => has.insert(lock.to_owned(), false),
         };
         log.push(format!("rival {number}: {method} {lock}"));
         // The id says which lock it is about.
-        let id = if method == "lock" { json!(lock) } else { json!(0) };
+        let id = if method == "unlock" { json!(0) } else { json!(lock) };
         let request = json!({"id": id, "method": method, "params": [lock]});
         chain.servers[*at].send(*session, &request.to_string());
         self.hear();
@@ -256,7 +257,7 @@ impl World {
         let server = &mut self.chain.servers[RELAY];
         server.slow_work = false;
         server.slow_files.clear();
-        for _ in 0..40 {
+        for round in 0..40 {
             let server = &mut self.chain.servers[RELAY];
             while !server.work.is_empty() {
                 server.do_work(0);
@@ -264,9 +265,10 @@ impl World {
             server.disk_is_done();
             self.chain.pass_ms(5000);
             self.hear();
+            // A thief who is robbed is in no queue.
             for number in 0..self.rivals.len() {
                 let (at, session, has) = &mut self.rivals[number];
-                for (name, _) in has.extract_if(.., |_, owns| *owns) {
+                for (name, _) in has.extract_if(.., |_, owns| *owns || round > 10) {
                     let request = json!({"id": 0, "method": "unlock", "params": [name]});
                     self.chain.servers[*at].send(*session, &request.to_string());
                 }
