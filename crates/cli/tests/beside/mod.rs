@@ -39,14 +39,15 @@ const SCHEMA: &str = r#"{"name":"D","version":"1.0.0","tables":{
     "status":{"ephemeral":true,
       "type":{"key":"string","value":"string","min":0,"max":"unlimited"}}}}}}"#;
 
-/// Lines that only one of them has, or that come at their own time.
-const ASIDE: [&str; 7] = [
+/// Lines that only one of them has, that come at their own time, or say how busy this machine is.
+const ASIDE: [&str; 8] = [
     "fatal_signal|WARN|could not unlink",
     "socket_util_unix|WARN|unlinking ",
     "poll_loop|DBG|",
     "hmap|DBG|",
     "process|DBG|",
     "memory|INFO|",
+    "timeval|WARN|",
     "Weir ",
 ];
 
