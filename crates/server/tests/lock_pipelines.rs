@@ -52,7 +52,7 @@ impl World {
     fn start(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let all: &[(&str, &[usize])] = &[("Net", &[0]), ("Other", &[2])];
-        let relays = if seed % 3 == 0 { &all[..1] } else { all };
+        let relays = if seed.is_multiple_of(3) { &all[..1] } else { all };
         let source = || {
             let mut source = Shell::start();
             has_another_database(&mut source);
