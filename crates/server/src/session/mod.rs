@@ -351,12 +351,12 @@ impl Sessions {
         waiting.map(|(id, _)| *id).collect()
     }
 
-    /// Those of them that wait for less than before; asked once.
+    /// Sessions with a waiting `unlock` that wait for less than when this was asked last.
     pub(crate) fn take_released_unlocks(&mut self) -> BTreeSet<SessionId> {
         std::mem::take(&mut self.released_unlocks)
     }
 
-    /// Whether there are any.
+    /// Whether any session with a waiting `unlock` waits for less than before.
     pub(crate) fn have_released_unlocks(&self) -> bool {
         !self.released_unlocks.is_empty()
     }
