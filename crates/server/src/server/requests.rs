@@ -405,7 +405,11 @@ impl Server {
 
     /// The database that a request must find decided.
     pub(super) fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
-        self.known_lane(id, &About::of_request(method, params))
+        match About::of_request(method, params) {
+            // Also if it is refused, for its name is another one's: it comes behind what was asked of its database.
+            About::NewMonitor(db, _) => self.known_lane(id, &About::Db(db)),
+            about => self.known_lane(id, &about),
+        }
     }
 
     /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.
