@@ -3,6 +3,7 @@
 
 use crate::chain::{Chain, relay_of_all};
 use crate::chance::Chance;
+use crate::keys::file_of;
 use crate::relay_sources::{has_another_database, value};
 use crate::shell::{SCHEMA, Shell, insert, transact};
 use serde_json::{Value, json};
@@ -63,10 +64,7 @@ impl World {
         let mut databases: Vec<&str> = relays.iter().map(|(name, _)| *name).collect();
         let server = &mut chain.servers[RELAY];
         if seed % 3 == 2 {
-            let schema = SCHEMA.replace("\"Net\"", "\"Own\"");
-            let schema = weir_data::Schema::parse_bytes(schema.as_bytes()).expect("a schema");
-            let mut file = Vec::new();
-            weir_log::standalone::write_schema(&mut file, &schema);
+            let file = file_of(&SCHEMA.replace("\"Net\"", "\"Own\""));
             server.files.insert(OWN_PATH.to_owned(), file);
             let added = server.command("ovsdb-server/add-db", &[OWN_PATH]);
             added.expect("an answer").expect("it is added");

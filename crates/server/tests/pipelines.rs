@@ -407,7 +407,7 @@ fn a_monitor_may_have_the_name_of_one_of_another_database_that_is_canceled_befor
     assert!(told.last().is_some_and(|last| last.contains(r#""id":4"#)), "{told:?}");
 }
 
-/// That it is the client's is known only behind what it has asked for before.
+/// Whether a lock is its client's is not known yet when `unlock` comes, if the `lock` before it waits for another `unlock`.
 #[test]
 fn a_lock_is_given_up_behind_what_is_under_it_though_it_was_asked_for_behind_another() {
     let (mut shell, one, two) = start();

@@ -111,16 +111,13 @@ impl Trigger {
     /// returned has no message.
     fn forget(&mut self) -> Self {
         let has_waited = std::mem::take(&mut self.has_waited);
-        let forgotten = Self { has_waited, ..self.without_message() };
+        let (holds, ticket) = (self.holds.take(), self.ticket.take());
+        let message = std::sync::Arc::default();
+        let forgotten =
+            Self { has_waited, holds, ticket, ..Self::new(self.origin.clone(), message) };
         self.origin.asker = Asker::Server;
         self.is_canceled = true;
         forgotten
-    }
-
-    /// What has to be answered of a transaction: what its session is held for, and comes behind.
-    fn without_message(&mut self) -> Self {
-        let (holds, ticket) = (self.holds.take(), self.ticket.take());
-        Self { holds, ticket, ..Self::new(self.origin.clone(), std::sync::Arc::default()) }
     }
 }
 

@@ -123,6 +123,10 @@ impl Server {
             }
             About::Lock(_) | About::Unlock(_) => Lane::Lock,
             About::Echo | About::None => Lane::None,
+            // The name is free when that one has been canceled, which may wait.
+            About::NewMonitor(db, Some(name)) if self.is_of_other_database(id, *db, *name) => {
+                Lane::Every
+            }
             // A database or a monitor that is not there yet may be by the time.
             about => self.known_lane(id, about).unwrap_or(Lane::Every),
         }
@@ -177,7 +181,7 @@ impl Server {
     fn known_lane(&self, id: SessionId, about: &About<'_>) -> Option<Lane> {
         let by_name = |name: Text<'_>| name.str().and_then(|name| self.databases.by_name(&name));
         match about {
-            About::Db(name) => by_name(*name).map(Lane::Db),
+            About::Db(name) | About::NewMonitor(name, _) => by_name(*name).map(Lane::Db),
             About::Transaction { has_channel: true, .. } if !id.is_channel() => Some(Lane::Channel),
             About::Transaction { params, .. } => {
                 // One without a database is refused, in its turn among all.
@@ -188,13 +192,6 @@ impl Server {
             }
             About::Conversion(name) => by_name(*name).map(Lane::Conversion),
             About::Monitor(name) => self.db_of_monitor(id, *name).map(Lane::Db),
-            About::NewMonitor(db, name) => {
-                let db = by_name(*db)?;
-                // One of another database has the name until it is canceled, which may wait.
-                let other = name.and_then(|name| self.db_of_monitor(id, name));
-                let is_free = other.is_none_or(|other| other == db);
-                is_free.then_some(Lane::Db(db))
-            }
             About::Probe
             | About::Echo
             | About::Cancel
@@ -203,6 +200,12 @@ impl Server {
             | About::Unlock(_)
             | About::Unknown => None,
         }
+    }
+
+    /// Whether a session has a monitor of this name, and it is of another database than this one.
+    fn is_of_other_database(&self, id: SessionId, db: Text<'_>, monitor: Text<'_>) -> bool {
+        let db = db.str().and_then(|name| self.databases.by_name(&name));
+        self.db_of_monitor(id, monitor).is_some_and(|of| Some(of) != db)
     }
 
     fn db_of_monitor(&self, id: SessionId, name: Text<'_>) -> Option<DbId> {
@@ -405,11 +408,7 @@ impl Server {
 
     /// The database that a request must find decided.
     pub(super) fn concerned(&self, id: SessionId, method: &str, params: Text<'_>) -> Option<Lane> {
-        match About::of_request(method, params) {
-            // Also if it is refused, for its name is another one's: it comes behind what was asked of its database.
-            About::NewMonitor(db, _) => self.known_lane(id, &About::Db(db)),
-            about => self.known_lane(id, &about),
-        }
+        self.known_lane(id, &About::of_request(method, params))
     }
 
     /// Where a `transact` request runs whose first parameter is `name`, unless it is to be refused.

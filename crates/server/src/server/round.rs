@@ -456,9 +456,10 @@ impl Server {
     /// Whether the session of an answer is to be answered something else before, which others have not decided.
     fn is_behind_in_order(&self, db: DbId, answer: &Answer) -> bool {
         // What is left when a database goes, nobody decides any more.
-        let is_ordered = answer.ticket.is_some() || self.has_others();
-        let is_ordered = is_ordered && self.databases.get(db).is_some();
-        is_ordered && self.sessions.is_behind_in_order(answer.session, db, answer.place)
+        let has_others = answer.ticket.is_some() || self.has_others();
+        has_others
+            && self.databases.get(db).is_some()
+            && self.sessions.is_behind_in_order(answer.session, db, answer.place)
     }
 
     /// Answers a transaction, or has it wait where it comes behind other answers of its session.

@@ -144,6 +144,14 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// The name of the lock that the message gives up, if that is what it asks for.
+    fn unlocks(&self) -> Option<String> {
+        match About::of(&self.message) {
+            About::Unlock(name) => name.str().map(|name| name.into_owned()),
+            _ => None,
+        }
+    }
+
     /// What the message occupies.
     fn bytes(&self) -> usize {
         self.message.len() + self.marks.bytes() + OVERHEAD_BYTES
@@ -230,12 +238,7 @@ impl Gate {
             let was_undecided = queued.marks.undecided.take().is_some();
             self.queued_bytes += queued.marks.bytes();
             if queued.marks.changes_locks {
-                return match About::of(&queued.message) {
-                    About::Unlock(name) if was_undecided => {
-                        name.str().map(|name| (at, name.into_owned()))
-                    }
-                    _ => None,
-                };
+                return queued.unlocks().filter(|_| was_undecided).map(|name| (at, name));
             }
         }
         None
@@ -424,11 +427,7 @@ impl Gate {
     /// The locks that are to be given up behind what is asked for under them.
     pub(crate) fn unlocks(&self) -> Vec<String> {
         let unlocks = self.queue.iter().filter(|queued| queued.lane == Lane::Unlock);
-        let names = unlocks.filter_map(|queued| match About::of(&queued.message) {
-            About::Unlock(name) => name.str().map(|name| name.into_owned()),
-            _ => None,
-        });
-        names.collect()
+        unlocks.filter_map(Queued::unlocks).collect()
     }
 
     /// An `unlock` waits no more for what is asked for under the lock.
