@@ -28,6 +28,7 @@ mod keys;
 mod keys_of_relays;
 mod keys_twin;
 mod lock_pipelines;
+mod lock_successors;
 mod log_of_changes;
 mod long_transactions;
 mod members;

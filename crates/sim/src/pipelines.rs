@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weir_server::event::SessionId;
 
+use crate::checks::locks::Guarded;
 use crate::checks::order::Order;
 use crate::checks::{COUNTER, must};
 use crate::clients::{PATIENCE_US, count, id_in};
@@ -21,6 +22,9 @@ const FIRST: usize = 100;
 
 /// Who is hasty may leave when it has waited for so long, in microseconds.
 const HASTE_US: u64 = 1_000_000;
+
+/// Clients that crowd at one server go on to the next one after so long, in microseconds.
+const CROWD_US: u64 = 4_000_000;
 
 /// Requests of one client that are not answered, at most, and those that leave together.
 const UNDER_WAY_MAX: usize = 8;
@@ -186,8 +190,10 @@ impl World {
             self.is_calm || since_us.is_none_or(|since_us| since_us + PATIENCE_US > now_us);
         let is_late = || since_us.is_some_and(|since_us| since_us + HASTE_US < now_us);
         let leaves = self.are_hasty && !self.is_calm && is_late() && self.rng.chance(100);
+        // A crowd moves on, with what it has not been answered yet.
+        let moves_on = self.crowds_at_locks && !self.is_calm && self.rng.chance(3);
         match self.pipelines[number].session {
-            Some(session) if !is_patient || leaves => self.hang_up(session),
+            Some(session) if !is_patient || leaves || moves_on => self.hang_up(session),
             _ if self.is_over || tempo == Tempo::Quiet || !self.clients[0].has_counter() => {}
             None => self.connect_pipeline(number),
             Some(session) if !self.is_calm && self.rng.chance(1) => self.hang_up(session),
@@ -203,6 +209,10 @@ impl World {
         // Who meets nobody at a relay has its locks alone.
         let first = self.nodes.iter().position(Node::is_relay).filter(|_| self.locks_at_relays);
         let session = match first {
+            _ if self.crowds_at_locks => {
+                let crowd = (self.seed + self.now_us / CROWD_US) as usize % self.nodes.len();
+                self.open_session_at(crowd)
+            }
             Some(relay) if self.rng.below(2) == 0 => self.open_session_at(relay),
             _ => self.open_session(),
         };
@@ -275,7 +285,12 @@ impl World {
             }
             return;
         }
-        let (dice, by_force) = (self.rng.below(20), self.rng.chance(20));
+        let dice = match self.rng.below(20) {
+            // All that is asked for has to do with the lock.
+            dice if self.crowds_at_locks => 12 + dice % 8,
+            dice => dice,
+        };
+        let by_force = self.rng.chance(20);
         // What waits at a relay's source keeps what others wait for behind it.
         let is_relay = self.nodes[n].is_relay();
         let wait_ms: u64 = [0, 50, 1000, 3000][self.rng.below(if is_relay { 2 } else { 4 })];
@@ -396,12 +411,25 @@ impl World {
                     let [monitor, rows] = [0, 1].map(|at| &message["params"][at]);
                     if monitor.as_str() == pipeline.guarded.as_deref() {
                         pipeline.watched = told_number(rows, pipeline.watched);
+                        self.owner_was_told(n, number);
                     }
                 }
                 Some(other) => panic!("{other}"),
                 None => self.pipeline_answered(number, &message),
             }
         }
+    }
+
+    /// Who owns the lock of a member has been told of the number under it: nobody else has written that since. A relay
+    /// has its source's word for a lock when something is written under it, and not before.
+    fn owner_was_told(&mut self, n: usize, number: usize) {
+        let pipeline = &self.pipelines[number];
+        let is_owner = pipeline.lock == Some(true) && !self.nodes[n].is_relay();
+        let numbers = pipeline.known.zip(pipeline.watched);
+        let Some((known, watched)) = numbers.filter(|_| is_owner) else { return };
+        let own = pipeline.asked.values().filter(|(asked, _)| matches!(asked, Asked::Guarded(_)));
+        let own = own.count() as u64;
+        must("locks", Guarded::told(&format!("pipeline {number}"), (known, own), watched));
     }
 
     fn pipeline_answered(&mut self, number: usize, message: &Value) {

@@ -10,7 +10,7 @@ use crate::checks::must;
 use crate::coverage::Coverage;
 use crate::faults::Faults;
 use crate::plan::{Part, Plan, shrink};
-use crate::world::{Counts, World};
+use crate::world::{CLIENTS, Counts, World};
 
 /// How long there are faults, and how long none, in milliseconds.
 const WITH_FAULTS_MS: u64 = 40_000;
@@ -227,6 +227,40 @@ fn go(world: &mut World, seed: u64, servers: usize) {
     let goes_on = counts.acknowledged > before + 20;
     must("liveness", goes_on.then_some(()).ok_or_else(|| format!("it does not go on: {counts:?}")));
     world.check_converged();
+}
+
+/// A crowd of clients that quarrel for the lock of one server after the other, of three members and perhaps relays, while
+/// leaders and connections come and go.
+pub fn quarrel(seed: u64) -> World {
+    let faults = Faults {
+        reset: [0, 100, 400][seed as usize % 3],
+        kill: 20,
+        cut: 150,
+        pause: 100,
+        stop: 100,
+        convert: if seed % 4 == 3 { 300 } else { 0 },
+        // Who has no room for entries gets a snapshot in which they are.
+        full: if seed % 4 == 1 { 150 } else { 0 },
+        compact: if seed % 4 == 1 { 600 } else { 0 },
+        stall: 100,
+        sync_us: 3000,
+        delay_us: if seed % 8 == 6 { FAR_US } else { 5000 },
+        ..Faults::default()
+    };
+    let mut world = World::new(seed, 3, faults);
+    // Few others write, so that a moment costs little.
+    world = world.with_plan(Plan::without((2..CLIENTS).map(Part::Client)));
+    world.add_pipelines();
+    world.reads_under_locks = true;
+    world.locks_at_relays = true;
+    world.watches_under_locks = true;
+    world.are_hasty = seed.is_multiple_of(2);
+    world.crowds_at_locks = true;
+    if seed.is_multiple_of(2) {
+        let first = world.add_relay(&[0, 1, 2]);
+        world.add_relay(&[first]);
+    }
+    world
 }
 
 /// A relay of all members, one behind that, and one that has the choice between these and a member.

@@ -33,7 +33,7 @@ pub(crate) const AGAIN_US: u64 = 6_000_000;
 const TRACE_MAX: usize = 20_000;
 
 /// Clients that write and read, and clients that watch, the last of them as a replica.
-const CLIENTS: usize = 6;
+pub(crate) const CLIENTS: usize = 6;
 const WATCHERS: usize = 4;
 
 /// How often something has happened.
@@ -180,6 +180,8 @@ pub struct World {
     pub(crate) watches_under_locks: bool,
     /// Clients that do not wait for answers leave whom they have asked a while ago.
     pub(crate) are_hasty: bool,
+    /// They gather at one server after the other, for its lock alone, and leave it in the middle.
+    pub(crate) crowds_at_locks: bool,
     /// Clients that do not wait for answers ask for what changes nothing, as well.
     pub(crate) asks_for_nothing: bool,
     /// Clients of relays take locks, too.
@@ -244,6 +246,7 @@ impl World {
             reads_under_locks: false,
             watches_under_locks: false,
             are_hasty: false,
+            crowds_at_locks: false,
             asks_for_nothing: false,
             locks_at_relays: false,
             sessions: 0,

@@ -239,6 +239,29 @@ fn whatever_happens_clients_are_told_the_truth() {
     run_all(known.chain(new), end);
 }
 
+/// Who is given a lock finds all that was written under it, whoever has left meanwhile and whoever leads. An eighth of
+/// `WEIR_SECONDS` is for that.
+#[test]
+fn whatever_happens_who_has_a_lock_finds_what_was_written_under_it() {
+    let end = number("WEIR_SECONDS").map(|all| Instant::now() + Duration::from_secs(all / 8));
+    let (mut guarded, mut runs) = (0, 0);
+    for seed in seeds(if end.is_some() { u64::from(u32::MAX) } else { 40 }) {
+        if end.is_some_and(|end| Instant::now() > end) {
+            break;
+        }
+        with_trace(seed, seed::quarrel(seed), |world| {
+            world.run_for(20_000);
+            world.calm();
+            world.run_for(5000);
+            world.check_converged();
+            guarded += world.counts().guarded;
+            runs += 1;
+        });
+    }
+    println!("{runs} seeds, {guarded} looks under locks");
+    assert!(guarded > runs * 20, "{guarded} in {runs} seeds");
+}
+
 /// A half of the seeds that have failed once: all of them take one test too long beside others.
 #[test]
 fn what_has_failed_once_is_well() {

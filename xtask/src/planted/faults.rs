@@ -26,6 +26,9 @@ pub(super) struct Place {
 /// Whole servers, whatever happens.
 const SERVERS: &str = "whatever_happens_clients_are_told_the_truth";
 
+/// Clients that quarrel for the lock of one server.
+const QUARRELS: &str = "whatever_happens_who_has_a_lock_finds_what_was_written_under_it";
+
 /// Servers with relays that lose their sources all the time.
 const RELAYS: &str = "relays_that_lose_their_sources_all_the_time_make_no_transaction_twice";
 
@@ -583,7 +586,18 @@ pub(super) fn run(run: &mut Run<'_, '_>, op: &mut Op<'_, '_>) -> OpResult {
             good: "if is_next && !self.is_under_lock_of_others(trigger, session) {",
             bad: "if is_next && (PLANTED || !self.is_under_lock_of_others(trigger, session)) {",
         }],
-        test: SERVERS,
+        test: QUARRELS,
+        found_by: "locks",
+        alone: true,
+    },
+    Fault {
+        name: "forgotten-with-its-client",
+        places: &[Place {
+            file: "crates/server/src/clusters/forwards.rs",
+            good: "            since.is_none() || !trigger.has_locks()\n",
+            bad: "            since.is_none() || !trigger.has_locks() || PLANTED\n",
+        }],
+        test: QUARRELS,
         found_by: "locks",
         alone: true,
     },

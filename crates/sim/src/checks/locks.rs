@@ -22,6 +22,16 @@ impl Guarded {
         }
     }
 
+    /// A client that has the lock, had `known` there, and has asked for so many more, was told of what is there.
+    pub(crate) fn told(who: &str, (known, own): (u64, u64), told: u64) -> Verdict {
+        match told <= known + own {
+            true => Ok(()),
+            false => Err(format!(
+                "{who} owns the lock, knows {known}, has asked for {own} more, and is told {told}"
+            )),
+        }
+    }
+
     /// How often that was done.
     pub(crate) fn looks(&self) -> u64 {
         self.looks
@@ -38,5 +48,7 @@ mod tests {
         assert_eq!(guarded.found("a", 4, 4), Ok(()));
         assert_eq!(guarded.looks(), 1);
         assert!(guarded.found("a", 5, 6).is_err());
+        assert_eq!(Guarded::told("a", (5, 1), 6), Ok(()));
+        assert!(Guarded::told("a", (5, 1), 7).is_err());
     }
 }
