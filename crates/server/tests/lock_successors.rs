@@ -51,12 +51,13 @@ struct Client {
     at: usize,
     session: SessionId,
     asked: BTreeMap<u32, Request>,
-    /// The rows that it has been told of, by their databases.
+    /// The rows that the client has been told of, by their databases.
     watched: BTreeMap<&'static str, BTreeSet<String>>,
     wants: bool,
-    /// Since when it has the lock by what it has been told.
+    /// Since when the client has the lock by what it has been told.
     owns: Option<usize>,
-    /// It has taken it by force: it is answered at once, and not told before what others have just written.
+    /// The client has taken the lock by force: `steal` is answered at once, before its client is told what others have just
+    /// written.
     is_thief: bool,
 }
 
@@ -80,7 +81,7 @@ impl Client {
         (self.wants, self.owns) = (false, None);
     }
 
-    /// It is told of rows of a database (`<table-updates>`).
+    /// The client is told of rows of a database (`<table-updates>`).
     fn is_told(&mut self, database: &Value, updates: &Value) {
         let names = ["Net", "Other", "Own"];
         let database = *names.iter().find(|name| database == **name).expect("a database");

@@ -180,7 +180,7 @@ pub struct World {
     pub(crate) watches_under_locks: bool,
     /// Clients that do not wait for answers leave whom they have asked a while ago.
     pub(crate) are_hasty: bool,
-    /// They gather at one server after the other, for its lock alone, and leave it in the middle.
+    /// Clients that do not wait for answers gather at one server after the other, for its lock alone, and leave in the middle.
     pub(crate) crowds_at_locks: bool,
     /// Clients that do not wait for answers ask for what changes nothing, as well.
     pub(crate) asks_for_nothing: bool,
