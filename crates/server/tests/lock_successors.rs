@@ -71,6 +71,9 @@ struct World {
     /// Rows that will never be there.
     never: BTreeSet<(&'static str, String)>,
     reads: u64,
+    /// The databases that the server has from others, with these, and those of them that have been removed.
+    relays: &'static [(&'static str, &'static [usize])],
+    removed: BTreeSet<&'static str>,
     log: Vec<String>,
 }
 
@@ -81,11 +84,14 @@ impl Client {
         (self.wants, self.owns) = (false, None);
     }
 
-    /// The client is told of rows of a database (`<table-updates>`).
-    fn is_told(&mut self, database: &Value, updates: &Value) {
+    /// The client is told of rows of a database (`<table-updates>`): of all of them at first.
+    fn is_told(&mut self, database: &Value, updates: &Value, are_all: bool) {
         let names = ["Net", "Other", "Own"];
         let database = *names.iter().find(|name| database == **name).expect("a database");
-        let watched = self.watched.entry(database).or_default();
+        if are_all {
+            self.watched.insert(database, BTreeSet::new());
+        }
+        let Some(watched) = self.watched.get_mut(database) else { return };
         for row in updates["Port"].as_object().into_iter().flat_map(|rows| rows.values()) {
             watched.extend(row["new"]["name"].as_str().map(str::to_owned));
         }
@@ -95,7 +101,7 @@ impl Client {
 impl World {
     fn start(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
-        let all: &[(&'static str, &[usize])] = match seed % 4 {
+        let relays: &'static [(&'static str, &'static [usize])] = match seed % 4 {
             0 => &[("Net", &[0, 3])],
             1 => &[("Net", &[0, 3]), ("Other", &[0])],
             _ => &[("Net", &[0, 3]), ("Other", &[2])],
@@ -106,9 +112,9 @@ impl World {
             source
         };
         let between = relay_of_all("between", &[("Net", &[0])]);
-        let servers = vec![source(), relay_of_all("relay", all), source(), between];
+        let servers = vec![source(), relay_of_all("relay", relays), source(), between];
         let mut chain = Chain::joined(servers);
-        let mut databases: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let mut databases: Vec<&str> = relays.iter().map(|(name, _)| *name).collect();
         let server = &mut chain.servers[RELAY];
         if seed % 4 == 3 {
             let file = file_of(&SCHEMA.replace("\"Net\"", "\"Own\""));
@@ -137,9 +143,20 @@ impl World {
         }
         let log = vec![format!("seed {seed}")];
         let (requests, reads) = (0, 0);
-        let (writes, never) = Default::default();
-        let mut world =
-            Self { chain, chance, databases, clients, requests, writes, never, reads, log };
+        let (writes, never, removed) = Default::default();
+        let mut world = Self {
+            chain,
+            chance,
+            databases,
+            clients,
+            requests,
+            writes,
+            never,
+            relays,
+            removed,
+            reads,
+            log,
+        };
         (0..count).for_each(|who| world.watches(who));
         world
     }
@@ -261,6 +278,7 @@ impl World {
                 log.push(format!("the first source takes no connection of relays: {chance_of}"));
                 chain.is_cut[RELAY] = chance_of && !chain.is_cut[RELAY];
             }
+            15 if chance.one_in(3) => self.a_relay_goes_or_comes(),
             14 => {
                 chain.is_cut[RELAY] = false;
                 chain.comes_back(0);
@@ -273,6 +291,29 @@ impl World {
         self.hear();
     }
 
+    /// An operator removes a relay, or adds it again.
+    fn a_relay_goes_or_comes(&mut self) {
+        let (name, list) = *self.chance.pick(self.relays);
+        let server = &mut self.chain.servers[RELAY];
+        let reply = if self.removed.contains(name) {
+            let list: Vec<String> = list.iter().map(|to| format!("unix:/server{to}")).collect();
+            let relay = format!("relay:{name}:{}", list.join(","));
+            let added = server.command("ovsdb-server/add-db", &[&relay]);
+            // It may have to go first, which waits for helpers.
+            if added == Some(Ok(String::new())) {
+                self.removed.remove(name);
+            }
+            added
+        } else {
+            self.removed.insert(name);
+            for client in self.clients.iter_mut().filter(|client| client.at == RELAY) {
+                client.watched.remove(name);
+            }
+            server.command("ovsdb-server/remove-db", &[name])
+        };
+        self.say(format!("{name} goes or comes: {reply:?}"));
+    }
+
     /// All hear what there is for them.
     fn hear(&mut self) {
         for who in 0..self.clients.len() {
@@ -283,7 +324,10 @@ impl World {
                 let message = value(&message);
                 let client = &mut self.clients[who];
                 match message["method"].as_str() {
-                    Some("update") => client.is_told(&message["params"][0], &message["params"][1]),
+                    Some("monitor_canceled") => {}
+                    Some("update") => {
+                        client.is_told(&message["params"][0], &message["params"][1], false);
+                    }
                     Some("locked") => {
                         client.owns = client.wants.then_some(now);
                         client.is_thief = false;
@@ -291,7 +335,12 @@ impl World {
                     Some("stolen") => client.owns = None,
                     _ => {
                         let Some(id) = message["id"].as_u64() else {
-                            client.is_told(&message["id"], &message["result"]);
+                            // What has been removed meanwhile is not watched.
+                            let database = &message["id"];
+                            let is_there = !self.removed.iter().any(|name| database == *name);
+                            if message["error"].is_null() && is_there {
+                                client.is_told(database, &message["result"], true);
+                            }
                             continue;
                         };
                         let id = u32::try_from(id).expect("one of those that were asked");
@@ -383,7 +432,10 @@ impl World {
         let server = &mut self.chain.servers[RELAY];
         server.slow_work = false;
         server.slow_files.clear();
-        for _ in 0..20 {
+        for round in 0..40 {
+            if round > 2 && !self.removed.is_empty() {
+                self.a_relay_goes_or_comes();
+            }
             let server = &mut self.chain.servers[RELAY];
             while !server.work.is_empty() {
                 server.do_work(0);
@@ -391,7 +443,8 @@ impl World {
             server.disk_is_done();
             self.chain.pass_ms(5000);
             self.hear();
-            if self.clients.iter().all(|client| client.asked.is_empty()) {
+            let is_answered = self.clients.iter().all(|client| client.asked.is_empty());
+            if is_answered && self.removed.is_empty() {
                 return;
             }
         }
@@ -400,13 +453,17 @@ impl World {
     }
 
     fn check(&mut self) {
+        // Relays that have been added last may have to try again.
+        self.chain.pass_ms(20_000);
         for database in self.databases.clone() {
             let server = &mut self.chain.servers[RELAY];
             let client = server.connect();
             let select = r#"{"op":"select","table":"Port","where":[],"columns":["name"]}"#;
             let request = transact(1, select).replace("\"Net\"", &format!("{database:?}"));
             let answer = value(&server.call(client, &request));
-            let rows = answer["result"][0]["rows"].as_array().expect("rows");
+            let rows = answer["result"][0]["rows"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{answer}\n{}", self.log.join("\n")));
             for row in rows {
                 let name = row["name"].as_str().expect("a name").to_owned();
                 assert!(

@@ -182,7 +182,8 @@ impl Chain {
     pub(crate) fn settle_between(&mut self, at: usize, to: usize) {
         let wires = self.wires_of(at).into_iter().filter(|wire| wire.to == to);
         for wire in wires {
-            while self.carry_by(wire) {}
+            let is_it = |other: &Wire| (other.to, other.session) == (wire.to, wire.session);
+            while self.wires.iter().any(is_it) && self.carry_by(wire) {}
         }
     }
 
