@@ -341,12 +341,18 @@ fn write(id: usize, database: &str, under: Option<&str>) -> String {
     transact(id, &operations).replace("\"Net\"", &format!("{database:?}"))
 }
 
+/// So many seeds from 0 on, unless `WEIR_SEED` says the first one, and `WEIR_SEEDS` how many.
+pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name: &str, default| {
+        std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+    };
+    let first = number("WEIR_SEED", 0);
+    first..first + number("WEIR_SEEDS", default)
+}
+
 #[test]
 fn what_is_asked_for_between_lock_and_unlock_is_under_the_lock() {
-    let first = std::env::var("WEIR_SEED").ok().map_or(0, |seed| seed.parse().expect("a number"));
-    let count =
-        std::env::var("WEIR_SEEDS").ok().map_or(600, |count| count.parse().expect("a number"));
-    for seed in first..first + count {
+    for seed in seeds(600) {
         let mut world = World::start(seed);
         world.log.push(format!("seed {seed}"));
         for _ in 0..world.chance.below(60) {

@@ -4,6 +4,7 @@
 use crate::chain::{Chain, relay_of_all};
 use crate::chance::Chance;
 use crate::keys::file_of;
+use crate::lock_pipelines::seeds;
 use crate::relay_sources::{has_another_database, value};
 use crate::shell::{SCHEMA, Shell, insert, transact};
 use serde_json::{Value, json};
@@ -487,11 +488,10 @@ fn transaction(id: u32, database: &str, operation: &str) -> String {
 
 #[test]
 fn who_reads_under_a_lock_sees_what_was_asked_for_under_it_before() {
-    let first = std::env::var("WEIR_SEED").ok().map_or(0, |seed| seed.parse().expect("a number"));
-    let count =
-        std::env::var("WEIR_SEEDS").ok().map_or(400, |count| count.parse().expect("a number"));
+    let seeds = seeds(400);
+    let count = seeds.end - seeds.start;
     let (mut reads, mut never) = (0, 0);
-    for seed in first..first + count {
+    for seed in seeds {
         let mut world = World::start(seed);
         for _ in 0..world.chance.below(300) {
             match world.chance.below(8) {
